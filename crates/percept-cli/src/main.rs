@@ -1,0 +1,2 @@
+//! The `percept` command.
+fn main() {}

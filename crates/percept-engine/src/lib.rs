@@ -1,0 +1,1 @@
+//! Graph + weights -> Program: passes, buffer plan, execution, probes

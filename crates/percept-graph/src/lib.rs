@@ -1,0 +1,1 @@
+//! The language of percept: graphs, ops, shapes, names, costs and printing

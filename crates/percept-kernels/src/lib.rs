@@ -1,0 +1,1 @@
+//! The muscle of percept: CPU kernels on slices
