@@ -1,1 +1,22 @@
-//! The muscle of percept: CPU kernels on slices
+//! The muscle of percept: CPU kernels on slices.
+//!
+//! Every kernel is a free function on slices that takes a [`Cpu`] (instruction set, threads and scratch memory) and a
+//! shape. Work is cut into blocks that depend on the shape only, so results are the same bits at any thread count.
+//! A slice whose length does not match the shape is a caller's bug and panics with a clear message.
+
+pub mod activation;
+pub mod aligned;
+pub mod conv;
+pub mod cpu;
+pub mod epilogue;
+pub mod isa;
+pub mod mapped;
+pub mod pool;
+pub mod simd;
+
+pub use activation::Activation;
+pub use aligned::{AlignedBuf, Arena, ArenaError};
+pub use cpu::{Cpu, CpuError, Scratch};
+pub use epilogue::Epilogue;
+pub use isa::{Isa, IsaError};
+pub use mapped::MappedFile;

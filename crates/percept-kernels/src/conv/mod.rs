@@ -1,0 +1,5 @@
+//! 2D convolutions on NCHW tensors.
+
+mod shape;
+
+pub use shape::{ConvAlgorithm, ConvShape, Mode};

@@ -1,0 +1,181 @@
+//! `Cpu`: the instruction set, the threads and the scratch memory that kernels run with.
+
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use thiserror::Error;
+
+use crate::aligned::{AlignedBuf, FLOATS_PER_LINE};
+use crate::isa::{Isa, IsaError};
+use crate::pool::Pool;
+
+/// More threads than any machine we know; above it is a typing error.
+pub const MAX_THREADS: usize = 1024;
+
+/// Why a [`Cpu`] could not be made.
+#[derive(Debug, Error)]
+pub enum CpuError {
+    /// The thread count is 0 or absurd.
+    #[error("{threads} threads: expected 1 to {MAX_THREADS}")]
+    Threads {
+        /// The count asked for.
+        threads: usize,
+    },
+    /// The instruction set cannot be used.
+    #[error(transparent)]
+    Isa(#[from] IsaError),
+    /// The system refused a thread.
+    #[error("cannot start a worker thread: {0}")]
+    Spawn(#[from] io::Error),
+}
+
+/// What kernels run on: an instruction set, a number of threads, and scratch memory that is reused from call to call.
+#[derive(Debug)]
+pub struct Cpu {
+    isa: Isa,
+    pool: Pool<Scratch>,
+    threads: usize,
+    /// The calling thread's scratch; its lock also keeps parallel regions one at a time.
+    caller: Mutex<Scratch>,
+    scratch_bytes: Arc<AtomicUsize>,
+}
+
+impl Cpu {
+    /// A CPU with this many threads and the detected instruction set.
+    pub fn new(threads: usize) -> Result<Cpu, CpuError> {
+        Cpu::with_isa(threads, Isa::detect()?)
+    }
+
+    /// A CPU with this many threads and the given instruction set.
+    pub fn with_isa(threads: usize, isa: Isa) -> Result<Cpu, CpuError> {
+        if threads == 0 || threads > MAX_THREADS {
+            return Err(CpuError::Threads { threads });
+        }
+        let isa = isa.check()?;
+        let scratch_bytes = Arc::new(AtomicUsize::new(0));
+        let scratch = || Scratch {
+            buffer: AlignedBuf::default(),
+            total_bytes: Arc::clone(&scratch_bytes),
+        };
+        let pool = Pool::new((1..threads).map(|_| scratch()).collect())?;
+        Ok(Cpu {
+            isa,
+            pool,
+            threads,
+            caller: Mutex::new(scratch()),
+            scratch_bytes,
+        })
+    }
+
+    /// The instruction set in use.
+    pub fn isa(&self) -> Isa {
+        self.isa
+    }
+
+    /// The number of threads, the calling one included.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Bytes of scratch memory held by all threads.
+    pub fn scratch_bytes(&self) -> usize {
+        self.scratch_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Runs `body(block, scratch)` for every block in `0..blocks`, on all threads, and returns when all are done.
+    ///
+    /// The number of blocks must follow from shapes only, never from the thread count. Must not be called from within a
+    /// body (that deadlocks). A panic in a body reaches the caller.
+    pub fn parallel(&self, blocks: usize, body: &(dyn Fn(usize, &mut Scratch) + Sync)) {
+        let mut scratch = self.caller.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.threads == 1 || blocks <= 1 {
+            for block in 0..blocks {
+                body(block, &mut scratch);
+            }
+        } else {
+            self.pool.run(blocks, body, &mut scratch);
+        }
+    }
+}
+
+/// A thread's working memory: grows to the largest request and stays, so that a steady stream of calls allocates nothing.
+#[derive(Debug)]
+pub struct Scratch {
+    buffer: AlignedBuf,
+    total_bytes: Arc<AtomicUsize>,
+}
+
+impl Scratch {
+    /// Several slices of these lengths at once, each starting on a cache line. Their contents are left from earlier use.
+    pub fn floats<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
+        let total = lengths
+            .iter()
+            .map(|len| len.next_multiple_of(FLOATS_PER_LINE))
+            .sum::<usize>();
+        let bytes = total * size_of::<f32>();
+        if self.buffer.len() < bytes {
+            let before = self.buffer.len();
+            self.buffer = AlignedBuf::default(); // freed first: never hold both
+            self.buffer = AlignedBuf::zeroed(bytes);
+            self.total_bytes
+                .fetch_add(self.buffer.len() - before, Ordering::Relaxed);
+        }
+        let mut rest = self.buffer.floats_mut();
+        lengths.map(|len| {
+            let (part, tail) =
+                std::mem::take(&mut rest).split_at_mut(len.next_multiple_of(FLOATS_PER_LINE));
+            rest = tail;
+            &mut part[..len]
+        })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        self.total_bytes
+            .fetch_sub(self.buffer.len(), Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absurd_thread_counts_are_refused() {
+        for threads in [0, MAX_THREADS + 1] {
+            assert!(matches!(Cpu::new(threads), Err(CpuError::Threads { .. })));
+        }
+    }
+
+    #[test]
+    fn scratch_is_aligned_disjoint_reused_and_counted() {
+        let cpu = Cpu::with_isa(1, Isa::Portable).unwrap();
+        cpu.parallel(1, &|_, scratch| {
+            let parts = scratch.floats([3, 0, 40]);
+            assert_eq!(parts.each_ref().map(|part| part.len()), [3, 0, 40]);
+            assert!(
+                parts
+                    .iter()
+                    .all(|part| part.as_ptr().addr().is_multiple_of(64))
+            );
+        });
+        let held = cpu.scratch_bytes();
+        assert!(held >= 43 * 4);
+        cpu.parallel(5, &|_, scratch| assert_eq!(scratch.floats([5])[0].len(), 5));
+        assert_eq!(cpu.scratch_bytes(), held);
+    }
+
+    #[test]
+    fn all_blocks_run_at_any_thread_count() {
+        for threads in 1..4 {
+            let cpu = Cpu::with_isa(threads, Isa::Portable).unwrap();
+            let sum = AtomicUsize::new(0);
+            cpu.parallel(101, &|block, _| {
+                sum.fetch_add(block, Ordering::Relaxed);
+            });
+            assert_eq!(sum.load(Ordering::Relaxed), 5050);
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! The AVX2 + FMA vector.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Simd};
+
+/// Proof that this CPU has AVX2 and FMA.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// The proof, unproven.
+    ///
+    /// # Safety
+    /// The CPU must support AVX2 and FMA.
+    #[inline(always)]
+    pub unsafe fn new_unchecked() -> Avx2 {
+        Avx2(())
+    }
+}
+
+/// 8 set lanes, then 8 clear ones: a window that starts at 8 - n sets the first n.
+static MASKS: [i32; 2 * LANES] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+
+#[inline(always)]
+fn first_lanes(n: usize) -> __m256i {
+    debug_assert!(n <= LANES);
+    // SAFETY: the window starts at 0..=8 of 16; loads are AVX, which holders of an `Avx2` have.
+    unsafe { _mm256_loadu_si256(MASKS.as_ptr().add(LANES - n.min(LANES)).cast()) }
+}
+
+/// Transposes the 4x4 blocks of both halves.
+#[inline(always)]
+fn transpose4([a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
+    // SAFETY: only called with an `Avx2` at hand.
+    unsafe {
+        let [ab_low, ab_high] =
+            [_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)].map(|v| _mm256_castps_pd(v));
+        let [cd_low, cd_high] =
+            [_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)].map(|v| _mm256_castps_pd(v));
+        [
+            _mm256_castpd_ps(_mm256_unpacklo_pd(ab_low, cd_low)),
+            _mm256_castpd_ps(_mm256_unpackhi_pd(ab_low, cd_low)),
+            _mm256_castpd_ps(_mm256_unpacklo_pd(ab_high, cd_high)),
+            _mm256_castpd_ps(_mm256_unpackhi_pd(ab_high, cd_high)),
+        ]
+    }
+}
+
+/// Wraps intrinsics that need nothing but the CPU's support.
+macro_rules! supported {
+    ($e:expr) => {
+        // SAFETY: a value of `Avx2` proves that the CPU supports the intrinsic.
+        unsafe { $e }
+    };
+}
+
+impl Simd for Avx2 {
+    type V = __m256;
+    type Mask = __m256;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m256 {
+        supported!(_mm256_set1_ps(value))
+    }
+    #[inline(always)]
+    fn vector(self, values: [f32; LANES]) -> __m256 {
+        supported!(_mm256_loadu_ps(values.as_ptr()))
+    }
+    #[inline(always)]
+    fn to_array(self, v: __m256) -> [f32; LANES] {
+        let mut values = [0.0; LANES];
+        supported!(_mm256_storeu_ps(values.as_mut_ptr(), v));
+        values
+    }
+
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m256 {
+        // SAFETY: the caller gives 8 readable floats.
+        unsafe { _mm256_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m256) {
+        // SAFETY: the caller gives 8 writable floats.
+        unsafe { _mm256_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_first(self, p: *const f32, n: usize) -> __m256 {
+        // SAFETY: the caller gives `n` readable floats; masked lanes are not touched.
+        unsafe { _mm256_maskload_ps(p, first_lanes(n)) }
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, p: *mut f32, n: usize, v: __m256) {
+        // SAFETY: the caller gives `n` writable floats; masked lanes are not touched.
+        unsafe { _mm256_maskstore_ps(p, first_lanes(n), v) }
+    }
+
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        supported!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        supported!(_mm256_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn abs(self, a: __m256) -> __m256 {
+        supported!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
+    }
+    #[inline(always)]
+    fn sqrt(self, a: __m256) -> __m256 {
+        supported!(_mm256_sqrt_ps(a))
+    }
+    #[inline(always)]
+    fn floor(self, a: __m256) -> __m256 {
+        supported!(_mm256_floor_ps(a))
+    }
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256 {
+        supported!(_mm256_round_ps::<
+            { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC },
+        >(a))
+    }
+    #[inline(always)]
+    fn pow2(self, a: __m256) -> __m256 {
+        supported!({
+            let biased = _mm256_add_epi32(_mm256_cvttps_epi32(a), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        })
+    }
+
+    #[inline(always)]
+    fn less(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn equal(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_cmp_ps::<_CMP_EQ_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn select(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
+        supported!(_mm256_blendv_ps(no, yes, mask))
+    }
+
+    #[inline(always)]
+    fn sum(self, a: __m256) -> f32 {
+        supported!({
+            let four = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+    #[inline(always)]
+    fn max_lane(self, a: __m256) -> f32 {
+        supported!({
+            let four = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps::<1>(a));
+            let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+            _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn load_split4(self, p: *const f32) -> [__m256; 4] {
+        // SAFETY: the caller gives 32 readable floats; the last load covers 28..32.
+        unsafe {
+            let pair = |at: usize| {
+                let low = _mm256_castps128_ps256(_mm_loadu_ps(p.add(at)));
+                _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(p.add(at + 16)))
+            };
+            transpose4([pair(0), pair(4), pair(8), pair(12)])
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_merge4(self, p: *mut f32, v: [__m256; 4]) {
+        let [a, b, c, d] = transpose4(v);
+        // SAFETY: the caller gives 32 writable floats.
+        unsafe {
+            _mm256_storeu_ps(p, _mm256_permute2f128_ps::<0x20>(a, b));
+            _mm256_storeu_ps(p.add(8), _mm256_permute2f128_ps::<0x20>(c, d));
+            _mm256_storeu_ps(p.add(16), _mm256_permute2f128_ps::<0x31>(a, b));
+            _mm256_storeu_ps(p.add(24), _mm256_permute2f128_ps::<0x31>(c, d));
+        }
+    }
+    #[inline(always)]
+    fn shift_down(self, a: __m256, last: f32) -> __m256 {
+        supported!({
+            let rotated = _mm256_permutevar8x32_ps(a, _mm256_setr_epi32(1, 2, 3, 4, 5, 6, 7, 0));
+            _mm256_blend_ps::<0x80>(rotated, _mm256_set1_ps(last))
+        })
+    }
+    #[inline(always)]
+    fn transpose8(self, [a, b, c, d, e, f, g, h]: [__m256; 8]) -> [__m256; 8] {
+        let [t0, t1, t2, t3] = transpose4([a, b, c, d]);
+        let [t4, t5, t6, t7] = transpose4([e, f, g, h]);
+        supported!([
+            _mm256_permute2f128_ps::<0x20>(t0, t4),
+            _mm256_permute2f128_ps::<0x20>(t1, t5),
+            _mm256_permute2f128_ps::<0x20>(t2, t6),
+            _mm256_permute2f128_ps::<0x20>(t3, t7),
+            _mm256_permute2f128_ps::<0x31>(t0, t4),
+            _mm256_permute2f128_ps::<0x31>(t1, t5),
+            _mm256_permute2f128_ps::<0x31>(t2, t6),
+            _mm256_permute2f128_ps::<0x31>(t3, t7),
+        ])
+    }
+}

@@ -1,0 +1,169 @@
+//! Vectors of 8 floats, on each instruction set.
+//!
+//! Kernels are generic over [`Simd`] and entered through [`Isa::run`](crate::Isa::run). A value of a `Simd` type is proof
+//! that the CPU can run it, so the arithmetic is safe to call; only memory access by pointer is not.
+
+#[cfg(target_arch = "x86_64")]
+mod avx2;
+mod portable;
+
+#[cfg(target_arch = "x86_64")]
+pub use avx2::Avx2;
+pub use portable::Portable;
+
+/// Lanes of a vector, on every instruction set (so packed layouts are shared).
+pub const LANES: usize = 8;
+
+/// Arithmetic on vectors of [`LANES`] floats.
+pub trait Simd: Copy + Send + Sync + 'static {
+    /// A vector of 8 floats.
+    type V: Copy;
+    /// The result of comparing two vectors.
+    type Mask: Copy;
+
+    /// All lanes the same.
+    fn splat(self, value: f32) -> Self::V;
+    /// Lane i from element i.
+    fn vector(self, values: [f32; LANES]) -> Self::V;
+    /// Element i from lane i.
+    fn to_array(self, v: Self::V) -> [f32; LANES];
+
+    /// Loads 8 floats; no alignment needed.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading 8 floats.
+    unsafe fn load(self, p: *const f32) -> Self::V;
+    /// Stores 8 floats; no alignment needed.
+    ///
+    /// # Safety
+    /// `p` must be valid for writing 8 floats.
+    unsafe fn store(self, p: *mut f32, v: Self::V);
+    /// Loads the first `n` (at most 8) floats and zeroes the other lanes.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading `n` floats.
+    unsafe fn load_first(self, p: *const f32, n: usize) -> Self::V;
+    /// Stores the first `n` (at most 8) lanes.
+    ///
+    /// # Safety
+    /// `p` must be valid for writing `n` floats.
+    unsafe fn store_first(self, p: *mut f32, n: usize, v: Self::V);
+
+    /// The first 8 floats of a slice; lanes past its end are 0.
+    #[inline(always)]
+    fn read(self, slice: &[f32]) -> Self::V {
+        if slice.len() >= LANES {
+            // SAFETY: 8 floats are there.
+            unsafe { self.load(slice.as_ptr()) }
+        } else {
+            // SAFETY: `len` floats are there.
+            unsafe { self.load_first(slice.as_ptr(), slice.len()) }
+        }
+    }
+    /// Writes the lanes to the first 8 floats of a slice, or to all of a shorter one.
+    #[inline(always)]
+    fn write(self, slice: &mut [f32], v: Self::V) {
+        if slice.len() >= LANES {
+            // SAFETY: 8 floats are there.
+            unsafe { self.store(slice.as_mut_ptr(), v) }
+        } else {
+            // SAFETY: `len` floats are there.
+            unsafe { self.store_first(slice.as_mut_ptr(), slice.len(), v) }
+        }
+    }
+
+    /// a + b
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a - b
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a * b
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a / b
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a < b ? a : b, so b where either is NaN.
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a > b ? a : b, so b where either is NaN.
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// a * b + c (rounded once or twice, as the instruction set has it).
+    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// c - a * b (rounded once or twice, as the instruction set has it).
+    fn neg_mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// |a|
+    fn abs(self, a: Self::V) -> Self::V;
+    /// Square root, correctly rounded.
+    fn sqrt(self, a: Self::V) -> Self::V;
+    /// Largest integer not above a.
+    fn floor(self, a: Self::V) -> Self::V;
+    /// Nearest integer, ties to even.
+    fn round(self, a: Self::V) -> Self::V;
+    /// 2^a for integer-valued a in -126..=127.
+    fn pow2(self, a: Self::V) -> Self::V;
+
+    /// a < b (false for NaN).
+    fn less(self, a: Self::V, b: Self::V) -> Self::Mask;
+    /// a == b (false for NaN).
+    fn equal(self, a: Self::V, b: Self::V) -> Self::Mask;
+    /// Lane by lane: `mask ? yes : no`.
+    fn select(self, mask: Self::Mask, yes: Self::V, no: Self::V) -> Self::V;
+
+    /// Sum of the lanes in a fixed order: ((0+4)+(2+6)) + ((1+5)+(3+7)).
+    fn sum(self, a: Self::V) -> f32;
+    /// Largest lane.
+    fn max_lane(self, a: Self::V) -> f32;
+
+    /// Splits 32 consecutive floats by 4: lane t of vector j is element 4t + j.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading 32 floats.
+    unsafe fn load_split4(self, p: *const f32) -> [Self::V; 4];
+    /// Merges 4 vectors into 32 consecutive floats: element 4t + j is lane t of vector j.
+    ///
+    /// # Safety
+    /// `p` must be valid for writing 32 floats.
+    unsafe fn store_merge4(self, p: *mut f32, v: [Self::V; 4]);
+    /// Lanes 1..8 of `a` moved down by one, and `last` behind them.
+    fn shift_down(self, a: Self::V, last: f32) -> Self::V;
+    /// Turns 8 rows of 8 into 8 columns.
+    fn transpose8(self, rows: [Self::V; 8]) -> [Self::V; 8];
+}
+
+/// Asks for the cache line at `p` to be read soon. `p` need not be valid.
+#[inline(always)]
+pub fn prefetch_read(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint that never faults, and SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+/// Asks for the cache line at `p` to be read into the second-level cache. `p` need not be valid.
+#[inline(always)]
+pub fn prefetch_read_l2(p: *const f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint that never faults, and SSE is part of x86-64.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(p.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+/// Asks for the cache line at `p` to be owned for writing soon. `p` need not be valid.
+#[inline(always)]
+pub fn prefetch_write(p: *mut f32) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a prefetch is a hint that never faults; CPUs without PREFETCHW run it as a no-op.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(
+            p.cast_const().cast(),
+        );
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = p;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,108 @@
+//! Every operation on every instruction set, against plain arithmetic.
+
+use super::*;
+use crate::isa::{Isa, Kernel};
+
+struct Operations;
+
+impl Kernel for Operations {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let xs = [-3.7f32, -2.5, -0.0, 0.25, 0.5, 1.5, 2.5, 100.125];
+        let ys = [1.0f32, -2.5, 3.0, 0.5, -4.0, 1.25, 8.0, 2.0];
+        let (x, y, z) = (s.vector(xs), s.vector(ys), s.splat(0.75));
+        let binary = |name: &str, got: S::V, expected: fn(f32, f32) -> f32| {
+            let expected: [f32; 8] = std::array::from_fn(|i| expected(xs[i], ys[i]));
+            assert_eq!(s.to_array(got), expected, "{name}");
+        };
+        binary("add", s.add(x, y), |x, y| x + y);
+        binary("sub", s.sub(x, y), |x, y| x - y);
+        binary("mul", s.mul(x, y), |x, y| x * y);
+        binary("div", s.div(x, y), |x, y| x / y);
+        binary("min", s.min(x, y), f32::min);
+        binary("max", s.max(x, y), f32::max);
+        binary("mul_add", s.mul_add(x, y, z), |x, y| {
+            (f64::from(x) * f64::from(y) + 0.75) as f32
+        });
+        binary("neg_mul_add", s.neg_mul_add(x, y, z), |x, y| {
+            (0.75 - f64::from(x) * f64::from(y)) as f32
+        });
+        binary("abs", s.abs(x), |x, _| x.abs());
+        binary("sqrt", s.sqrt(s.abs(y)), |_, y| y.abs().sqrt());
+        binary("floor", s.floor(x), |x, _| x.floor());
+        binary("round", s.round(x), |x, _| x.round_ties_even());
+        binary("pow2", s.pow2(s.round(x)), |x, _| {
+            x.round_ties_even().exp2()
+        });
+        binary("less", s.select(s.less(x, y), x, z), |x, y| {
+            if x < y { x } else { 0.75 }
+        });
+        binary("equal", s.select(s.equal(x, y), x, z), |x, y| {
+            if x == y { x } else { 0.75 }
+        });
+        let [a, b, c, d, e, f, g, h] = xs;
+        assert_eq!(s.sum(x), ((a + e) + (c + g)) + ((b + f) + (d + h)));
+        assert_eq!(
+            (s.max_lane(x), s.max_lane(s.sub(s.splat(0.0), x))),
+            (100.125, 3.7)
+        );
+        assert_eq!(s.to_array(s.shift_down(x, 9.0)), [b, c, d, e, f, g, h, 9.0]);
+    }
+}
+
+struct Memory;
+
+impl Kernel for Memory {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let source: [f32; 64] = std::array::from_fn(|i| i as f32);
+        for n in 0..=9 {
+            let lanes = s.to_array(s.read(&source[1..1 + n]));
+            assert!(
+                (0..8).all(|i| lanes[i] == if i < n { 1.0 + i as f32 } else { 0.0 }),
+                "read {n}"
+            );
+            let mut target = [-1.0f32; 10];
+            s.write(&mut target[..n], s.splat(2.0));
+            assert!(
+                (0..10).all(|i| target[i] == if i < n.min(8) { 2.0 } else { -1.0 }),
+                "write {n}"
+            );
+        }
+        // SAFETY: 32 floats are there.
+        let split = unsafe { s.load_split4(source.as_ptr()) };
+        for j in 0..4 {
+            assert_eq!(
+                s.to_array(split[j]),
+                std::array::from_fn(|t| (4 * t + j) as f32)
+            );
+        }
+        let mut merged = [0.0f32; 32];
+        // SAFETY: 32 floats are there.
+        unsafe { s.store_merge4(merged.as_mut_ptr(), split) };
+        assert_eq!(merged[..], source[..32]);
+        let rows: [S::V; 8] = std::array::from_fn(|i| s.read(&source[8 * i..]));
+        for (j, column) in s.transpose8(rows).into_iter().enumerate() {
+            assert_eq!(
+                s.to_array(column),
+                std::array::from_fn(|i| (8 * i + j) as f32)
+            );
+        }
+    }
+}
+
+#[test]
+fn operations_match_plain_arithmetic() {
+    Isa::available()
+        .into_iter()
+        .for_each(|isa| isa.run(Operations));
+}
+
+#[test]
+fn memory_access_touches_exactly_its_lanes() {
+    Isa::available().into_iter().for_each(|isa| isa.run(Memory));
+}
