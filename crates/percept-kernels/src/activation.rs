@@ -1,5 +1,6 @@
 //! Activation functions, as fused into kernels and on single values.
 
+use crate::math;
 use crate::simd::Simd;
 
 /// A function applied to each element of an output.
@@ -28,10 +29,10 @@ impl Activation {
         match self {
             Activation::Identity => x,
             Activation::Relu => {
-                if x > 0.0 {
-                    x
-                } else {
+                if x < 0.0 {
                     0.0
+                } else {
+                    x
                 }
             }
             Activation::LeakyRelu(slope) => {
@@ -53,14 +54,20 @@ impl Activation {
     pub fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
         match self {
             Activation::Identity => x,
-            Activation::Relu => s.max(x, s.splat(0.0)),
+            // NaN stays NaN: `max` gives its second operand then.
+            Activation::Relu => s.max(s.splat(0.0), x),
             Activation::LeakyRelu(slope) => {
                 let zero = s.splat(0.0);
                 s.select(s.less(zero, x), x, s.mul(s.splat(slope), x))
             }
-            Activation::Gelu | Activation::Silu | Activation::Sigmoid | Activation::Tanh => {
-                s.vector(s.to_array(x).map(|x| self.scalar(x)))
+            Activation::Gelu => {
+                let erf = math::erf(s, s.mul(x, s.splat(std::f32::consts::FRAC_1_SQRT_2)));
+                let half = s.mul(x, s.splat(0.5));
+                s.mul_add(half, erf, half)
             }
+            Activation::Silu => s.mul(x, math::sigmoid(s, x)),
+            Activation::Sigmoid => math::sigmoid(s, x),
+            Activation::Tanh => math::tanh(s, x),
         }
     }
 }

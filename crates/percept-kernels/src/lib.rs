@@ -6,13 +6,22 @@
 
 pub mod activation;
 pub mod aligned;
+pub mod attention;
 pub mod conv;
 pub mod cpu;
+pub mod elementwise;
 pub mod epilogue;
 pub mod isa;
 pub mod mapped;
+pub mod math;
+pub mod norm;
 pub mod pool;
+pub mod pool2d;
+pub mod reduce;
+pub mod reference;
+pub mod resize;
 pub mod simd;
+pub mod strides;
 
 pub use activation::Activation;
 pub use aligned::{AlignedBuf, Arena, ArenaError};

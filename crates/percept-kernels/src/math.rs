@@ -1,0 +1,252 @@
+//! Transcendental functions on vectors.
+//!
+//! Minimax polynomials and rationals of our own (Remez, in exact arithmetic), so results do not depend on a system's maths
+//! library. The errors stated are the largest found over a dense sweep of the range, on both instruction sets.
+
+use std::f32::consts::{FRAC_2_SQRT_PI, LN_2, LOG2_E};
+
+use crate::simd::Simd;
+
+/// Evaluates a polynomial, lowest coefficient first, by Horner's rule.
+#[inline(always)]
+fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) -> S::V {
+    let mut sum = s.splat(coefficients[N - 1]);
+    for i in (0..N - 1).rev() {
+        sum = s.mul_add(sum, x, s.splat(coefficients[i]));
+    }
+    sum
+}
+
+/// 2^x within 1.5e-7 relative; 0 below -126.5 and infinity from 127.5 on.
+#[inline(always)]
+pub fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
+    // `max` and `min` give the second operand for NaN, so NaN passes through. 2^-127 comes out of `pow2` as 0.
+    let x = s.min(s.splat(128.0), s.max(s.splat(-127.0), x));
+    let whole = s.round(x);
+    let part = s.sub(x, whole);
+    let slope = polynomial(
+        s,
+        part,
+        [
+            LN_2,
+            0.240_226_48,
+            0.055_503_324,
+            0.009_618_436,
+            0.001_339_885_2,
+            1.535_36e-4,
+        ],
+    );
+    s.mul(s.mul_add(part, slope, s.splat(1.0)), s.pow2(whole))
+}
+
+/// e^x within 1.5e-7 relative; 0 below -87.68 and infinity from 88.38 on.
+#[inline(always)]
+pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+    let x = s.min(s.splat(89.0), s.max(s.splat(-88.0), x));
+    let whole = s.round(s.mul(x, s.splat(LOG2_E)));
+    // ln 2 in two parts; the first has few bits, so that its product with `whole` is exact.
+    let part = s.neg_mul_add(whole, s.splat(0.693_359_4), x);
+    let part = s.neg_mul_add(whole, s.splat(-2.121_944_4e-4), part);
+    let curve = polynomial(
+        s,
+        part,
+        [
+            0.499_999_94,
+            0.166_665_2,
+            0.041_668_347,
+            0.008_368_71,
+            0.001_381_672_7,
+        ],
+    );
+    let sum = s.mul_add(s.mul(part, part), curve, part);
+    s.mul(s.add(sum, s.splat(1.0)), s.pow2(whole))
+}
+
+/// The error function within 5e-7 relative.
+#[inline(always)]
+pub fn erf<S: Simd>(s: S, x: S::V) -> S::V {
+    /// From here on, erf rounds to 1.
+    const SATURATION: f32 = 3.92;
+    let square = s.mul(x, x);
+    let top = polynomial(
+        s,
+        square,
+        [
+            FRAC_2_SQRT_PI,
+            0.190_407_29,
+            0.052_748_838,
+            0.003_765_654,
+            2.848_838_6e-4,
+            2.050_088_8e-6,
+        ],
+    );
+    let bottom = polynomial(
+        s,
+        square,
+        [
+            1.0,
+            0.502_076_8,
+            0.114_109_46,
+            0.014_969_29,
+            0.001_162_545,
+            3.809_174_9e-5,
+        ],
+    );
+    let inside = s.div(s.mul(x, top), bottom);
+    saturate(s, x, SATURATION, inside)
+}
+
+/// The hyperbolic tangent within 5e-7 relative.
+#[inline(always)]
+pub fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
+    /// From here on, tanh rounds to 1.
+    const SATURATION: f32 = 9.01;
+    let square = s.mul(x, x);
+    let top = polynomial(
+        s,
+        square,
+        [
+            1.0,
+            0.130_835_83,
+            0.003_103_478,
+            1.114_927_5e-5,
+            -2.020_456_6e-8,
+            5.267_845_5e-11,
+            -8.462_318e-14,
+        ],
+    );
+    let bottom = polynomial(s, square, [1.0, 0.464_169_1, 0.024_493_277, 2.545_447_3e-4]);
+    let inside = s.div(s.mul(x, top), bottom);
+    saturate(s, x, SATURATION, inside)
+}
+
+/// 1 / (1 + e^-x) within 3e-7 relative, down to where e^-x overflows at x = -88.38.
+#[inline(always)]
+pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+    let one = s.splat(1.0);
+    s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x))))
+}
+
+/// Exactly -1 and 1 beyond the bound: an approximation that is off by one ulp there would leak |x| * 6e-8 into GELU.
+#[inline(always)]
+fn saturate<S: Simd>(s: S, x: S::V, bound: f32, inside: S::V) -> S::V {
+    let above = s.select(s.less(s.splat(bound), x), s.splat(1.0), inside);
+    s.select(s.less(x, s.splat(-bound)), s.splat(-1.0), above)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::{Isa, Kernel};
+
+    #[derive(Clone, Copy, Debug)]
+    enum Function {
+        Exp2,
+        Exp,
+        Erf,
+        Tanh,
+        Sigmoid,
+    }
+
+    type Exact = fn(f64) -> f64;
+
+    struct Evaluate(Function, [f32; 8]);
+
+    impl Kernel for Evaluate {
+        type Output = [f32; 8];
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [f32; 8] {
+            let x = s.read(&self.1);
+            s.to_array(match self.0 {
+                Function::Exp2 => exp2(s, x),
+                Function::Exp => exp(s, x),
+                Function::Erf => erf(s, x),
+                Function::Tanh => tanh(s, x),
+                Function::Sigmoid => sigmoid(s, x),
+            })
+        }
+    }
+
+    /// The largest relative error over a sweep of `range` with both signs of tiny numbers included.
+    fn worst(isa: Isa, function: Function, exact: Exact, from: f32, to: f32) -> (f64, f32) {
+        const STEPS: usize = 200_000;
+        let mut worst = (0.0, 0.0);
+        for step in (0..STEPS).step_by(8) {
+            let x: [f32; 8] =
+                std::array::from_fn(|i| from + (to - from) * ((step + i) as f32 / STEPS as f32));
+            for (x, y) in x.into_iter().zip(isa.run(Evaluate(function, x))) {
+                let expected = exact(f64::from(x));
+                let error = ((f64::from(y) - expected) / expected.abs().max(1e-37)).abs();
+                if error > worst.0 {
+                    worst = (error, x);
+                }
+            }
+        }
+        worst
+    }
+
+    #[test]
+    fn errors_stay_within_what_the_documentation_says() {
+        let cases: [(Function, Exact, f32, f32, f64); 8] = [
+            (Function::Exp2, libm::exp2, -126.0, 127.0, 1.5e-7),
+            (Function::Exp, libm::exp, -87.0, 88.0, 1.5e-7),
+            (Function::Exp, libm::exp, -1.0, 1.0, 1.5e-7),
+            (Function::Erf, libm::erf, -5.0, 5.0, 5e-7),
+            (Function::Erf, libm::erf, 1e-6, 1e-3, 5e-7),
+            (Function::Tanh, libm::tanh, -10.0, 10.0, 5e-7),
+            (Function::Tanh, libm::tanh, 1e-6, 1e-3, 5e-7),
+            (
+                Function::Sigmoid,
+                |x| 1.0 / (1.0 + libm::exp(-x)),
+                -87.0,
+                87.0,
+                3e-7,
+            ),
+        ];
+        for isa in Isa::available() {
+            for (function, exact, from, to, bound) in cases {
+                let (error, at) = worst(isa, function, exact, from, to);
+                assert!(
+                    error <= bound,
+                    "{isa} {function:?} is off by {error:e} at {at}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn limits_and_nan() {
+        let inf = f32::INFINITY;
+        let x = [f32::NAN, -inf, inf, -1e30, 1e30, 0.0, -150.0, 150.0];
+        let cases = [
+            (
+                Function::Exp2,
+                [f32::NAN, 0.0, inf, 0.0, inf, 1.0, 0.0, inf],
+            ),
+            (Function::Exp, [f32::NAN, 0.0, inf, 0.0, inf, 1.0, 0.0, inf]),
+            (
+                Function::Erf,
+                [f32::NAN, -1.0, 1.0, -1.0, 1.0, 0.0, -1.0, 1.0],
+            ),
+            (
+                Function::Tanh,
+                [f32::NAN, -1.0, 1.0, -1.0, 1.0, 0.0, -1.0, 1.0],
+            ),
+            (
+                Function::Sigmoid,
+                [f32::NAN, 0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 1.0],
+            ),
+        ];
+        for isa in Isa::available() {
+            for (function, expected) in cases {
+                let got = isa.run(Evaluate(function, x));
+                let same = |(a, b): (&f32, &f32)| a == b || a.is_nan() && b.is_nan();
+                assert!(
+                    got.iter().zip(&expected).all(same),
+                    "{isa} {function:?}: {got:?}"
+                );
+            }
+        }
+    }
+}

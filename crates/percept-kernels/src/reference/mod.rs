@@ -1,0 +1,26 @@
+//! Slow, readable references for every kernel, generic over f32 and f64.
+//!
+//! They say what a kernel computes in the fewest words, take the same shape types as the fast
+//! kernel, and are what its property tests compare with. They also run whole graphs in f64.
+
+mod attention;
+mod conv;
+mod elementwise;
+mod matmul;
+mod norm;
+mod pool2d;
+mod real;
+mod reduce;
+mod resize;
+mod softmax;
+
+pub use attention::attention;
+pub use conv::conv2d;
+pub use elementwise::{activate, binary, unary};
+pub use matmul::linear;
+pub use norm::{batch_norm, group_norm, layer_norm, rms_norm};
+pub use pool2d::{adaptive_avg_pool2d, avg_pool2d, global_avg_pool, max_pool2d};
+pub use real::Real;
+pub use reduce::reduce;
+pub use resize::resize;
+pub use softmax::{log_softmax, softmax};
