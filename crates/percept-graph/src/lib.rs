@@ -1,1 +1,44 @@
-//! The language of percept: graphs, ops, shapes, names, costs and printing
+//! The language of percept: a network is a [`Graph`].
+//!
+//! This crate holds what can be said about a network without running it: its nodes and their names
+//! (the public state-dict paths), its shapes (arithmetic on symbols), its parameters, its cost, and
+//! how to print it. It has no kernels.
+//!
+//! ```
+//! use percept_graph::{Builder, Conv2d, Dim};
+//!
+//! let mut b = Builder::new("Tiny");
+//! let image = b.input("image", [Dim::symbol("N"), Dim::from(3), Dim::symbol("H"), Dim::symbol("W")]);
+//! let x = b.conv2d("conv1", image, Conv2d::new(3, 8, 3).stride(2).padding(1));
+//! let x = b.relu("relu", x);
+//! b.output("features", x);
+//! let graph = b.finish()?;
+//!
+//! let sizes = graph.bind(&[("image", vec![1, 3, 32, 32])])?;
+//! assert_eq!(graph.value_shape(x, &sizes)?, [1, 8, 16, 16]);
+//! assert_eq!(graph.parameter_count(), 8 * 3 * 9 + 8);
+//! # Ok::<(), percept_graph::GraphError>(())
+//! ```
+
+mod builder;
+mod cost;
+mod dim;
+mod error;
+mod graph;
+mod ops;
+mod printing;
+mod types;
+mod weights;
+
+pub use builder::Builder;
+pub use cost::{Amount, Cost, NodeCost, OpTotals};
+pub use dim::{Bindings, Dim};
+pub use error::GraphError;
+pub use graph::{
+    Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, Value,
+    ValueId, ValueSource,
+};
+pub use ops::*;
+pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
+pub use types::{DType, Initializer, ParamSpec, TensorType};
+pub use weights::{WeightError, WeightSource};

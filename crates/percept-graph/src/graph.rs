@@ -1,0 +1,399 @@
+//! The graph: nodes in execution order, values, parameters, and the scopes that name them.
+
+use std::collections::BTreeMap;
+
+use crate::ops::{Op, Operator};
+use crate::{Bindings, Cost, Dim, GraphError, Initializer, TensorType};
+
+macro_rules! ids {
+    ($($(#[$doc:meta])* $name:ident),*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name(pub(crate) usize);
+        impl $name {
+            /// Position in the graph's list.
+            pub fn index(self) -> usize { self.0 }
+        }
+    )*};
+}
+
+ids!(
+    /// A node.
+    NodeId,
+    /// A value.
+    ValueId,
+    /// A parameter.
+    ParamId,
+    /// A scope.
+    ScopeId
+);
+
+/// One op applied to values.
+#[derive(Clone, Debug)]
+pub struct Node {
+    /// Position in execution order.
+    pub id: NodeId,
+    /// Full name: the public module path, or a stable functional name (`layer1.0.add`).
+    pub name: String,
+    /// What it computes.
+    pub op: Op,
+    /// Values that it reads.
+    pub inputs: Vec<ValueId>,
+    /// Values that it defines.
+    pub outputs: Vec<ValueId>,
+    /// Parameters that it declares, in state-dict order.
+    pub params: Vec<ParamId>,
+    /// The scope it stands in.
+    pub scope: ScopeId,
+    /// True for a module of the public network, false for a functional op.
+    pub is_module: bool,
+}
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ValueSource {
+    /// Input of the graph, by position.
+    Input(usize),
+    /// Output of a node, by position.
+    Node(NodeId, usize),
+}
+
+/// A tensor that flows through the graph.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Value {
+    pub ty: TensorType,
+    pub source: ValueSource,
+}
+
+/// A named parameter or buffer.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Public state-dict name.
+    pub name: String,
+    /// Sizes.
+    pub shape: Vec<usize>,
+    /// How it starts in training.
+    pub init: Initializer,
+    /// False for buffers.
+    pub trainable: bool,
+}
+
+impl Parameter {
+    /// Number of elements.
+    pub fn elements(&self) -> usize {
+        self.shape.iter().product()
+    }
+    /// Bytes as f32.
+    pub fn bytes(&self) -> u64 {
+        4 * self.elements() as u64
+    }
+}
+
+/// An input of the graph.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct Input {
+    pub name: String,
+    pub value: ValueId,
+}
+
+/// What an input's size must satisfy.
+#[derive(Clone, Debug)]
+pub struct Requirement {
+    /// Name of the input.
+    pub input: String,
+    /// Its axis.
+    pub axis: usize,
+    /// The axis in words, such as `height`.
+    pub what: String,
+    /// The size must be a multiple of this.
+    pub multiple_of: usize,
+    /// And at least this.
+    pub at_least: usize,
+}
+
+/// A child of a scope, in order of appearance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ScopeChild {
+    Scope(ScopeId),
+    Node(NodeId),
+}
+
+/// A module of the public network that contains others.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    /// Full path, empty for the root.
+    pub path: String,
+    /// Class name as PyTorch prints it.
+    pub class: String,
+    /// Enclosing scope; `None` for the root.
+    pub parent: Option<ScopeId>,
+    /// Modules and functional ops inside.
+    pub children: Vec<ScopeChild>,
+    /// The module's output.
+    pub value: Option<ValueId>,
+}
+
+/// A network.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) values: Vec<Value>,
+    pub(crate) params: Vec<Parameter>,
+    pub(crate) scopes: Vec<Scope>,
+    pub(crate) inputs: Vec<Input>,
+    pub(crate) outputs: Vec<(String, ValueId)>,
+    pub(crate) names: BTreeMap<String, ValueId>,
+    pub(crate) requirements: Vec<Requirement>,
+}
+
+impl Graph {
+    /// Nodes in execution order.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+    /// A node.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0]
+    }
+    /// All values.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+    /// A value.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0]
+    }
+    /// Every value's id.
+    pub fn value_ids(&self) -> impl Iterator<Item = ValueId> + use<> {
+        (0..self.values.len()).map(ValueId)
+    }
+    /// Parameters and buffers in state-dict order.
+    pub fn params(&self) -> &[Parameter] {
+        &self.params
+    }
+    /// A parameter.
+    pub fn param(&self, id: ParamId) -> &Parameter {
+        &self.params[id.0]
+    }
+    /// Scopes; the first is the root.
+    pub fn scopes(&self) -> &[Scope] {
+        &self.scopes
+    }
+    /// A scope.
+    pub fn scope(&self, id: ScopeId) -> &Scope {
+        &self.scopes[id.0]
+    }
+    /// Inputs.
+    pub fn inputs(&self) -> &[Input] {
+        &self.inputs
+    }
+    /// Named outputs.
+    pub fn outputs(&self) -> &[(String, ValueId)] {
+        &self.outputs
+    }
+    /// What input sizes must satisfy.
+    pub fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// Number of trainable parameters: what people mean by the size of a network.
+    pub fn parameter_count(&self) -> usize {
+        self.params
+            .iter()
+            .filter(|p| p.trainable)
+            .map(Parameter::elements)
+            .sum()
+    }
+
+    /// Finds a value by output name, given name, scope path or node name, with the nearest name when there is none.
+    pub fn find(&self, name: &str) -> Result<ValueId, GraphError> {
+        if let Some((_, value)) = self.outputs.iter().find(|(output, _)| output == name) {
+            return Ok(*value);
+        }
+        if let Some(value) = self.names.get(name) {
+            return Ok(*value);
+        }
+        if let Some(node) = self.nodes.iter().find(|node| node.name == name) {
+            return Ok(node.outputs[0]);
+        }
+        match self.scopes.iter().find(|scope| scope.path == name) {
+            Some(scope) => scope.value.ok_or_else(|| GraphError::ScopeWithoutValue {
+                name: name.to_owned(),
+            }),
+            None => Err(GraphError::UnknownScope {
+                name: name.to_owned(),
+                suggestion: String::new(),
+            }),
+        }
+    }
+
+    /// Every name that [`Graph::find`] knows.
+    pub fn findable_names(&self) -> Vec<&str> {
+        let scopes = self
+            .scopes
+            .iter()
+            .filter(|scope| scope.value.is_some() && !scope.path.is_empty());
+        let mut names: Vec<&str> = self.outputs.iter().map(|(name, _)| name.as_str()).collect();
+        names.extend(self.names.keys().map(String::as_str));
+        names.extend(scopes.map(|scope| scope.path.as_str()));
+        names.extend(self.nodes.iter().map(|node| node.name.as_str()));
+        names
+    }
+
+    /// The same graph with this value as one more output, so that every reader and rewrite keeps it.
+    pub fn with_output(mut self, name: &str, value: ValueId) -> Self {
+        self.outputs.push((name.to_owned(), value));
+        self
+    }
+
+    /// Symbol values from the shapes of all inputs, checked against what the network can take.
+    pub fn bind(&self, shapes: &[(&str, Vec<usize>)]) -> Result<Bindings, GraphError> {
+        for (name, _) in shapes {
+            if !self.inputs.iter().any(|input| input.name == *name) {
+                let known: Vec<&str> = self
+                    .inputs
+                    .iter()
+                    .map(|input| input.name.as_str())
+                    .collect();
+                return Err(GraphError::UnknownInput {
+                    name: (*name).to_owned(),
+                    known: known.join(", "),
+                });
+            }
+        }
+        let mut bindings = Bindings::new();
+        for input in &self.inputs {
+            let given = shapes.iter().find(|(name, _)| *name == input.name);
+            let (_, shape) = given.ok_or_else(|| GraphError::MissingInput {
+                name: input.name.clone(),
+            })?;
+            self.bind_input(input, shape, &mut bindings)?;
+        }
+        for value in &self.values {
+            value.ty.eval(&bindings).or_else(|error| match error {
+                // A size that a run defines is not known yet.
+                GraphError::UnboundSymbol { .. } => Ok(Vec::new()),
+                other => Err(other),
+            })?;
+        }
+        Ok(bindings)
+    }
+
+    fn bind_input(
+        &self,
+        input: &Input,
+        shape: &[usize],
+        bindings: &mut Bindings,
+    ) -> Result<(), GraphError> {
+        let ty = &self.value(input.value).ty;
+        let mismatch = || GraphError::InputShape {
+            input: input.name.clone(),
+            expected: ty
+                .shape
+                .iter()
+                .map(Dim::to_string)
+                .collect::<Vec<_>>()
+                .join(", "),
+            got: shape.to_vec(),
+        };
+        if shape.len() != ty.shape.len() {
+            return Err(mismatch());
+        }
+        for (dim, &size) in ty.shape.iter().zip(shape) {
+            match dim.as_symbol() {
+                Some(symbol) => {
+                    let first = *bindings.entry(symbol.clone()).or_insert(size);
+                    if first != size {
+                        let symbol = symbol.to_string();
+                        return Err(GraphError::ConflictingSymbol {
+                            symbol,
+                            first,
+                            second: size,
+                        });
+                    }
+                }
+                None if dim.as_const() == Some(size as i64) => {}
+                None => return Err(mismatch()),
+            }
+        }
+        self.requirements
+            .iter()
+            .filter(|r| r.input == input.name)
+            .try_for_each(|r| r.check(shape[r.axis]))
+    }
+
+    /// The shape of a value for these symbol values.
+    pub fn value_shape(
+        &self,
+        value: ValueId,
+        bindings: &Bindings,
+    ) -> Result<Vec<usize>, GraphError> {
+        self.value(value).ty.eval(bindings)
+    }
+
+    /// The bytes of a value for these symbol values; 0 while a run has yet to define its size.
+    pub fn value_bytes(&self, value: ValueId, bindings: &Bindings) -> Result<u64, GraphError> {
+        let ty = &self.value(value).ty;
+        match ty.elements().eval(bindings) {
+            Ok(elements) => Ok(elements as u64 * ty.dtype.size_bytes() as u64),
+            Err(GraphError::UnboundSymbol { .. }) => Ok(0),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The types that a node reads.
+    pub fn input_types(&self, node: &Node) -> Vec<&TensorType> {
+        node.inputs
+            .iter()
+            .map(|&value| &self.value(value).ty)
+            .collect()
+    }
+
+    /// The types that a node defines.
+    pub fn output_types(&self, node: &Node) -> Vec<&TensorType> {
+        node.outputs
+            .iter()
+            .map(|&value| &self.value(value).ty)
+            .collect()
+    }
+
+    /// The cost of a node in symbols.
+    pub fn symbolic_cost(&self, node: &Node) -> Cost {
+        node.op
+            .cost(&self.input_types(node), &self.output_types(node))
+    }
+}
+
+impl Requirement {
+    fn check(&self, got: usize) -> Result<(), GraphError> {
+        let (input, what) = (self.input.clone(), self.what.clone());
+        if got < self.at_least {
+            return Err(GraphError::TooSmall {
+                input,
+                what,
+                got,
+                at_least: self.at_least,
+            });
+        }
+        if !got.is_multiple_of(self.multiple_of) {
+            let below = got / self.multiple_of * self.multiple_of;
+            let above = below + self.multiple_of;
+            let nearest = if got - below < above - got && below >= self.at_least {
+                below
+            } else {
+                above
+            };
+            return Err(GraphError::NotAMultiple {
+                input,
+                what,
+                got,
+                multiple_of: self.multiple_of,
+                nearest,
+            });
+        }
+        Ok(())
+    }
+}

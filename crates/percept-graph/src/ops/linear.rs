@@ -1,0 +1,156 @@
+//! Matrix products.
+//!
+//! `Linear`: y = x Wᵀ + b on the last axis, weight [out, in]. `MatMul`: batched product of two values.
+
+use super::{Operator, one};
+use crate::{Cost, Dim, Initializer, ParamSpec, TensorType};
+
+/// Affine map of the last axis, [.., in] -> [.., out].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Linear {
+    pub in_features: usize,
+    pub out_features: usize,
+    pub bias: bool,
+}
+
+impl Linear {
+    /// With a bias.
+    pub fn new(in_features: usize, out_features: usize) -> Self {
+        Self {
+            in_features,
+            out_features,
+            bias: true,
+        }
+    }
+}
+
+impl Operator for Linear {
+    fn kind(&self) -> &'static str {
+        "Linear"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let x = one(inputs)?;
+        if x.shape.last() != Some(&Dim::from(self.in_features)) {
+            return Err(format!("a last axis of {}", self.in_features));
+        }
+        let mut y = x.clone();
+        *y.shape.last_mut().expect("checked above") = self.out_features.into();
+        Ok(vec![y])
+    }
+
+    fn cost(&self, _: &[&TensorType], outputs: &[&TensorType]) -> Cost {
+        Cost::macs(outputs[0].elements() * self.in_features)
+    }
+
+    fn describe(&self) -> String {
+        let bias = if self.bias { "True" } else { "False" };
+        format!(
+            "Linear(in_features={}, out_features={}, bias={bias})",
+            self.in_features, self.out_features
+        )
+    }
+
+    fn params(&self) -> Vec<ParamSpec> {
+        let init = Initializer::FanIn(self.in_features);
+        let mut params = vec![ParamSpec::new(
+            "weight",
+            [self.out_features, self.in_features],
+            init,
+        )];
+        if self.bias {
+            params.push(ParamSpec::new("bias", [self.out_features], init));
+        }
+        params
+    }
+}
+
+/// Batched matrix product [.., M, K] x [.., K, N] -> [.., M, N]; either operand may be read transposed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct MatMul {
+    pub transpose_a: bool,
+    pub transpose_b: bool,
+}
+
+impl MatMul {
+    /// (rows, columns) of an operand as it is read.
+    fn sides(operand: &TensorType, transposed: bool) -> Option<(Dim, Dim)> {
+        match operand.shape.as_slice() {
+            [.., a, b] if transposed => Some((b.clone(), a.clone())),
+            [.., a, b] => Some((a.clone(), b.clone())),
+            _ => None,
+        }
+    }
+}
+
+impl Operator for MatMul {
+    fn kind(&self) -> &'static str {
+        "MatMul"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let expected =
+            || "two operands [.., M, K] and [.., K, N] with the same leading axes".to_owned();
+        let [a, b] = inputs else {
+            return Err(expected());
+        };
+        let (m, k) = Self::sides(a, self.transpose_a).ok_or_else(expected)?;
+        let (k2, n) = Self::sides(b, self.transpose_b).ok_or_else(expected)?;
+        let batch = &a.shape[..a.shape.len() - 2];
+        if k != k2 || *batch != b.shape[..b.shape.len() - 2] {
+            return Err(expected());
+        }
+        let shape = batch.iter().cloned().chain([m, n]).collect();
+        Ok(vec![TensorType {
+            dtype: a.dtype,
+            shape,
+        }])
+    }
+
+    fn cost(&self, inputs: &[&TensorType], outputs: &[&TensorType]) -> Cost {
+        let (_, k) = Self::sides(inputs[0], self.transpose_a).expect("shape rule has passed");
+        Cost::macs(outputs[0].elements() * k)
+    }
+
+    fn describe(&self) -> String {
+        "MatMul()".to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Amount;
+
+    #[test]
+    fn linear_maps_the_last_axis_only() {
+        let x = TensorType::f32([Dim::symbol("N"), Dim::from(5), Dim::from(16)]);
+        let linear = Linear::new(16, 4);
+        let y = &linear.infer(&[&x]).unwrap()[0];
+        assert_eq!(y.to_string(), "f32 [N, 5, 4]");
+        assert_eq!(
+            linear.cost(&[&x], &[y]).macs,
+            Amount::Known(Dim::symbol("N") * (5 * 4 * 16))
+        );
+        assert!(Linear::new(8, 4).infer(&[&x]).is_err());
+    }
+
+    #[test]
+    fn matmul_contracts_the_inner_axes() {
+        let a = TensorType::f32([2, 3, 5].map(Dim::from));
+        let b = TensorType::f32([2, 7, 5].map(Dim::from));
+        let product = MatMul {
+            transpose_b: true,
+            ..MatMul::default()
+        };
+        let y = &product.infer(&[&a, &b]).unwrap()[0];
+        assert_eq!(y.to_string(), "f32 [2, 3, 7]");
+        assert_eq!(
+            product.cost(&[&a, &b], &[y]).macs,
+            Amount::Known(Dim::from(2 * 3 * 7 * 5))
+        );
+        assert!(MatMul::default().infer(&[&a, &b]).is_err());
+    }
+}

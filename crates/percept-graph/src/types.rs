@@ -1,0 +1,130 @@
+//! Element types, tensor types and declared parameters.
+
+use std::fmt;
+
+use crate::{Bindings, Dim, GraphError};
+
+/// An element type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[allow(missing_docs)]
+pub enum DType {
+    F64,
+    F32,
+    F16,
+    BF16,
+    I64,
+    I32,
+    I8,
+    U8,
+}
+
+impl DType {
+    /// Bytes an element.
+    pub fn size_bytes(self) -> usize {
+        match self {
+            DType::F64 | DType::I64 => 8,
+            DType::F32 | DType::I32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::I8 | DType::U8 => 1,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            DType::F64 => "f64",
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I64 => "i64",
+            DType::I32 => "i32",
+            DType::I8 => "i8",
+            DType::U8 => "u8",
+        })
+    }
+}
+
+/// The type of a dense tensor: element type and shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorType {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, outermost first.
+    pub shape: Vec<Dim>,
+}
+
+impl TensorType {
+    /// A dense f32 tensor.
+    pub fn f32(shape: impl IntoIterator<Item = Dim>) -> Self {
+        Self {
+            dtype: DType::F32,
+            shape: shape.into_iter().collect(),
+        }
+    }
+
+    /// Number of elements.
+    pub fn elements(&self) -> Dim {
+        self.shape.iter().product()
+    }
+
+    /// The shape for these symbol values.
+    pub fn eval(&self, bindings: &Bindings) -> Result<Vec<usize>, GraphError> {
+        self.shape.iter().map(|dim| dim.eval(bindings)).collect()
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dims: Vec<String> = self.shape.iter().map(Dim::to_string).collect();
+        write!(f, "{} [{}]", self.dtype, dims.join(", "))
+    }
+}
+
+/// How a parameter starts when nothing is loaded and training begins.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Initializer {
+    /// All zero.
+    Zeros,
+    /// All one.
+    Ones,
+    /// Uniform in ± sqrt(1 / fan_in): PyTorch's default for convolutions and linear layers.
+    FanIn(usize),
+    /// Normal with this standard deviation.
+    Normal(f32),
+    /// All this value.
+    Constant(f32),
+}
+
+/// A parameter or buffer that an op declares, by its name within the op (`weight`, `running_mean`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParamSpec {
+    /// Last component of the public name.
+    pub name: &'static str,
+    /// Constant sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// How it starts.
+    pub init: Initializer,
+    /// False for buffers such as running statistics: they are saved but get no gradient.
+    pub trainable: bool,
+}
+
+impl ParamSpec {
+    /// A trainable parameter.
+    pub fn new(name: &'static str, shape: impl Into<Vec<usize>>, init: Initializer) -> Self {
+        Self {
+            name,
+            shape: shape.into(),
+            init,
+            trainable: true,
+        }
+    }
+
+    /// A buffer: part of the state dict, not trained.
+    pub fn buffer(name: &'static str, shape: impl Into<Vec<usize>>, init: Initializer) -> Self {
+        Self {
+            trainable: false,
+            ..Self::new(name, shape, init)
+        }
+    }
+}
