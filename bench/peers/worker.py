@@ -1,0 +1,148 @@
+"""One engine in one process, paced by its parent: the same protocol as `percept bench --paced`.
+
+Loads and warms up, prints {"ready": true, ...}; then runs one inference for each line on stdin and
+prints {"wall_ms": ..., "cpu_ms": ...}; at the end of stdin prints {"peak_memory_bytes": ...}.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import time
+
+import numpy as np
+
+import tensors
+
+
+def ort_engine(args, image):
+    """A loader returns two functions: one inference, and the outputs of the latest as {name: array}."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = args.threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    # Spin inside an inference (fastest), but not between two: the next engine has its turn then.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
+    session = ort.InferenceSession(args.onnx, options, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    # Outputs bound once are reused, so that no inference pays for fresh pages.
+    binding = session.io_binding()
+    binding.bind_cpu_input(session.get_inputs()[0].name, image)
+    first = session.run(names, {session.get_inputs()[0].name: image})
+    for name, value in zip(names, first):
+        binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(value))
+    del first, value
+
+    def infer():
+        session.run_with_iobinding(binding)
+
+    return infer, lambda: dict(zip(names, binding.copy_outputs_to_cpu()))
+
+
+def openvino_engine(args, image):
+    import openvino
+
+    core = openvino.Core()
+    model = core.read_model(args.onnx)
+    model.reshape(image.shape)
+    settings = {
+        "INFERENCE_NUM_THREADS": args.threads,
+        "NUM_STREAMS": 1,
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_PRECISION_HINT": "f32",
+    }
+    request = core.compile_model(model, "CPU", settings).create_infer_request()
+    del model
+    # The request does not own a shared tensor: `infer` keeps the array alive.
+    shared = openvino.Tensor(image, shared_memory=True)
+    request.set_input_tensor(shared)
+
+    def infer(_keep=(image, shared)):
+        request.infer()
+
+    def outputs():
+        return {output.get_any_name(): request.get_tensor(output).data for output in request.model_outputs}
+
+    return infer, outputs
+
+
+def torch_engine(args, image):
+    import torch
+    import torch_models
+
+    torch.set_num_threads(args.threads)
+    torch.set_num_interop_threads(1)
+    settings = dict(setting.split("=", 1) for setting in args.set)
+    model = torch_models.build(args.torch_model, settings)
+    # The faster memory format for convolutions on CPUs, and no worse for the others.
+    model = model.to(memory_format=torch.channels_last)
+    batch = torch.from_numpy(image).to(memory_format=torch.channels_last)
+    latest = {}
+
+    def infer():
+        nonlocal latest
+        with torch.inference_mode():
+            latest = model(batch)
+
+    return infer, lambda: {name: value.numpy() for name, value in latest.items()}
+
+
+# Each engine's loader and the Python modules that it needs, its own first.
+ENGINES = {
+    "ort": (ort_engine, "onnxruntime"),
+    "openvino": (openvino_engine, "openvino"),
+    "torch": (torch_engine, "torch", "torch_models"),
+}
+
+
+def memory_bytes(field):
+    """VmRSS (resident now) or VmHWM (resident at the peak) of this process."""
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith(field + ":"):
+                return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {field}")
+
+
+def say(**message):
+    print(json.dumps(message), flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--engine", choices=ENGINES, required=True)
+    parser.add_argument("--onnx", help="the network of ort and openvino")
+    parser.add_argument("--torch-model", help="percept's name of the network, for torch")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings, for torch")
+    parser.add_argument("--input", required=True, help="safetensors file with the one input tensor")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--warmup", type=int, default=3, help="inferences before the ready line")
+    parser.add_argument("--save", help="write the outputs to this safetensors file and end")
+    args = parser.parse_args()
+
+    load, *names = ENGINES[args.engine]
+    modules = [importlib.import_module(name) for name in names]
+    import_memory = memory_bytes("VmRSS")
+    ((shape, data),) = tensors.read(args.input).values()
+    infer, outputs = load(args, np.frombuffer(bytearray(data), np.float32).reshape(shape))
+    del data
+    for _ in range(args.warmup):
+        infer()
+    if args.save:
+        infer()
+        arrays = {name: np.ascontiguousarray(value) for name, value in outputs().items()}
+        tensors.write(args.save, {name: (value.shape, value.tobytes()) for name, value in arrays.items()})
+        return
+    say(ready=True, version=modules[0].__version__, import_memory_bytes=import_memory)
+    for _ in sys.stdin:
+        cpu, wall = time.process_time_ns(), time.perf_counter_ns()
+        infer()
+        wall, cpu = time.perf_counter_ns() - wall, time.process_time_ns() - cpu
+        say(wall_ms=wall / 1e6, cpu_ms=cpu / 1e6)
+    say(peak_memory_bytes=memory_bytes("VmHWM"))
+
+
+if __name__ == "__main__":
+    main()
