@@ -171,7 +171,8 @@ def ensure_environment(directory, with_torch):
     """The Python of a virtual environment that has the pinned engines; pip is quick when it is complete."""
     python = directory / "bin" / "python"
     if not python.exists():
-        print(f"making the Python environment {directory} (PyTorch takes several GB)", file=sys.stderr)
+        size = "several GB" if with_torch else "about 0.5 GB"
+        print(f"making the Python environment {directory} ({size})", file=sys.stderr)
         run([sys.executable, "-m", "venv", directory])
     requirements = HERE / ("requirements-torch.txt" if with_torch else "requirements.txt")
     run([python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "-r", requirements])
@@ -363,7 +364,7 @@ def main():
             agreements.append({"work": work.name, "difference": gaps, "holds": max(gaps.values()) <= TOLERANCE})
             for threads in args.threads:
                 speeds.append(speed(bench, work, peers, threads, args.rounds))
-                print(f"  {threads} threads: {speeds[-1]['ratio']:.2f}x", file=sys.stderr)
+                print(f"  threads {threads}: {speeds[-1]['ratio']:.2f}x", file=sys.stderr)
             if work.memory:
                 memories.append(memory(bench, work, peers))
             bench.clean(work)
