@@ -9,7 +9,7 @@ use crate::graph::{
     ValueId, ValueSource,
 };
 use crate::ops::*;
-use crate::{Dim, GraphError, TensorType};
+use crate::{Dim, GraphError, Initializer, TensorType};
 
 /// A graph under construction.
 pub struct Builder {
@@ -136,6 +136,18 @@ impl Builder {
     /// A functional op: an operation that is no module of the public network.
     pub fn call(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
         self.add_node(name, op.into(), inputs, false)
+    }
+
+    /// Declares a parameter that the public state dict has but that no node reads, such as DINOv2's `mask_token`
+    /// in inference: it counts, loads and saves like any other.
+    pub fn unread_parameter(&mut self, name: &str, shape: &[usize]) {
+        let name = self.claim(name);
+        self.graph.params.push(Parameter {
+            name,
+            shape: shape.to_vec(),
+            init: Initializer::Zeros,
+            trainable: true,
+        });
     }
 
     /// The shape of a value, in symbols.
@@ -426,6 +438,24 @@ mod tests {
         );
         assert_eq!(graph.find("layer1.0"), graph.find("features"));
         assert!(graph.find("layer1.1").is_err());
+    }
+
+    #[test]
+    fn an_unread_parameter_counts_but_belongs_to_no_node() {
+        let mut b = Builder::new("Net");
+        let x = b.input("x", [Dim::symbol("N"), 4.into()]);
+        b.unread_parameter("mask_token", &[1, 4]);
+        let y = b.linear("fc", x, 4, 2);
+        b.output("y", y);
+        let graph = b.finish().unwrap();
+        assert_eq!(graph.params()[0].name, "mask_token");
+        assert_eq!(graph.parameter_count(), 4 + 4 * 2 + 2);
+        assert!(
+            graph
+                .nodes()
+                .iter()
+                .all(|node| node.params.iter().all(|p| p.index() != 0))
+        );
     }
 
     #[test]
