@@ -1,1 +1,39 @@
-//! The networks of percept, one folder each
+//! The networks of percept, one file each, as builders that read like their papers and whose names are
+//! those of the public state dicts. [`zoo`] finds and configures them by name.
+//!
+//! ```
+//! use percept_models::{Settings, zoo};
+//!
+//! let settings = Settings::parse(["registers=4"])?;
+//! let model = zoo::build("dinov2-vitb14", &settings)?;
+//! assert_eq!(model.graph.parameter_count(), 86_583_552);
+//! let shapes = model.input_shapes(Some(2), Some([98, 126]))?;
+//! let sizes = model.graph.bind(&shapes)?;
+//! assert!(model.graph.total_macs(&sizes)? > 0);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+pub mod dinov2;
+pub mod efficientnet;
+pub mod layers;
+mod model;
+mod nearest;
+pub mod resnet;
+mod settings;
+pub mod zoo;
+
+pub use model::{Model, ModelError, OtherLayout, Task};
+pub use nearest::nearest;
+pub use settings::{Kind, Resolved, Setting, Settings, SettingsError};
+
+use percept_graph::{Builder, Dim, ValueId};
+
+/// The input `image` [N, 3, H, W] whose sides are multiples of `multiple_of`.
+fn image_input(b: &mut Builder, multiple_of: usize) -> ValueId {
+    let [n, h, w] = ["N", "H", "W"].map(Dim::symbol);
+    let image = b.input("image", [n, 3.into(), h, w]);
+    for (axis, side) in [(2, "height"), (3, "width")] {
+        b.require("image", axis, side, multiple_of, multiple_of);
+    }
+    image
+}

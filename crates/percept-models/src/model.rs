@@ -1,0 +1,104 @@
+//! A network from the zoo, configured and ready to be read, run or exported.
+
+use std::fmt;
+
+use percept_graph::{Graph, GraphError};
+use thiserror::Error;
+
+use crate::{Resolved, SettingsError};
+
+/// What a network's outputs mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// `logits` over the ImageNet classes.
+    Classify,
+    /// Features for other networks.
+    Features,
+    /// A single layer, for measurements.
+    Layer,
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Task::Classify => "classify",
+            Task::Features => "features",
+            Task::Layer => "layer",
+        })
+    }
+}
+
+/// What can be wrong with asking for a network.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ModelError {
+    #[error("no model is named `{name}`")]
+    UnknownModel {
+        name: String,
+        /// The model that was probably meant.
+        suggestion: Option<&'static str>,
+    },
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("{model}: {message}")]
+    BadCombination {
+        model: &'static str,
+        message: String,
+    },
+    #[error("{model} has no image input, so it takes no image size")]
+    NoImageSize { model: &'static str },
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+}
+
+/// Another public naming of the same tensors, so that its checkpoints load too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherLayout {
+    /// Whose naming, such as `timm`.
+    pub name: &'static str,
+    /// (name in that layout, name in this network's graph) of every tensor.
+    pub renames: Vec<(String, String)>,
+}
+
+/// A configured network.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// Its name in the zoo.
+    pub name: &'static str,
+    /// What its outputs mean.
+    pub task: Task,
+    /// The network itself.
+    pub graph: Graph,
+    /// The shape of each input, by name, for a batch of 1 at the usual size.
+    pub default_shapes: Vec<(&'static str, Vec<usize>)>,
+    /// Other namings whose checkpoints load through a map of names.
+    pub other_layouts: Vec<OtherLayout>,
+    /// The settings it was built with.
+    pub settings: Resolved,
+}
+
+impl Model {
+    /// The shapes of all inputs, with this batch and this height and width of maps where given.
+    pub fn input_shapes(
+        &self,
+        batch: Option<usize>,
+        size: Option<[usize; 2]>,
+    ) -> Result<Vec<(&'static str, Vec<usize>)>, ModelError> {
+        let mut shapes = self.default_shapes.clone();
+        for (_, shape) in &mut shapes {
+            if let (Some(batch), Some(axis)) = (batch, shape.first_mut()) {
+                *axis = batch;
+            }
+            if let Some(size) = size {
+                let [_, _, sides @ ..] = shape.as_mut_slice() else {
+                    return Err(ModelError::NoImageSize { model: self.name });
+                };
+                let sides: &mut [usize; 2] = sides
+                    .try_into()
+                    .map_err(|_| ModelError::NoImageSize { model: self.name })?;
+                *sides = size;
+            }
+        }
+        Ok(shapes)
+    }
+}

@@ -1,0 +1,162 @@
+//! ResNet: "Deep Residual Learning for Image Recognition" (He et al., 2015), in torchvision's layout.
+//!
+//! A stem (7x7 stride 2, max pooling), four stages of residual blocks at 1/4 to 1/32 of the image, a mean over
+//! the map and a linear classifier. Torchvision puts a bottleneck's stride on its 3x3 convolution.
+
+use percept_graph::{
+    AdaptiveAvgPool2d, BatchNorm, Builder, Conv2d, Graph, GraphError, MaxPool2d, ValueId,
+};
+
+use crate::image_input;
+
+/// The residual block of a ResNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Block {
+    /// Two 3x3 convolutions.
+    Basic,
+    /// 1x1 down to a quarter of the channels, 3x3, 1x1 up again.
+    Bottleneck,
+}
+
+impl Block {
+    fn class(self) -> &'static str {
+        match self {
+            Block::Basic => "BasicBlock",
+            Block::Bottleneck => "Bottleneck",
+        }
+    }
+
+    /// Output channels of a block in a stage of this width.
+    fn out_channels(self, width: usize) -> usize {
+        match self {
+            Block::Basic => width,
+            Block::Bottleneck => 4 * width,
+        }
+    }
+}
+
+/// A ResNet by its number of layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum ResNet {
+    R18,
+    R34,
+    R50,
+    R101,
+}
+
+impl ResNet {
+    fn block(self) -> Block {
+        match self {
+            ResNet::R18 | ResNet::R34 => Block::Basic,
+            ResNet::R50 | ResNet::R101 => Block::Bottleneck,
+        }
+    }
+
+    /// Blocks in each of the four stages.
+    fn stage_depths(self) -> [usize; 4] {
+        match self {
+            ResNet::R18 => [2, 2, 2, 2],
+            ResNet::R34 | ResNet::R50 => [3, 4, 6, 3],
+            ResNet::R101 => [3, 4, 23, 3],
+        }
+    }
+
+    /// The network: `image` [N, 3, H, W] to `logits` [N, classes]; `features` names the last map.
+    pub fn graph(self, classes: usize) -> Result<Graph, GraphError> {
+        let block = self.block();
+        let mut b = Builder::new("ResNet");
+        let image = image_input(&mut b, 1);
+
+        let x = conv_bn(
+            &mut b,
+            "conv1",
+            "bn1",
+            image,
+            Conv2d::new(3, 64, 7).stride(2).padding(3),
+        );
+        let x = b.relu("relu", x);
+        let pool = MaxPool2d {
+            kernel: 3,
+            stride: 2,
+            padding: 1,
+        };
+        let mut x = b.leaf("maxpool", pool, &[x]);
+
+        let mut channels = 64;
+        for (stage, depth) in self.stage_depths().into_iter().enumerate() {
+            let width = 64 << stage;
+            let stride = if stage == 0 { 1 } else { 2 };
+            x = b.module(&format!("layer{}", stage + 1), "Sequential", |b| {
+                let mut x = x;
+                for index in 0..depth {
+                    let stride = if index == 0 { stride } else { 1 };
+                    x = residual_block(b, &index.to_string(), x, block, channels, width, stride);
+                    channels = block.out_channels(width);
+                }
+                x
+            });
+        }
+        b.name("features", x);
+
+        let x = b.leaf("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, &[x]);
+        let x = b.flatten("flatten", x, 1);
+        let logits = b.linear("fc", x, channels, classes);
+        b.output("logits", logits);
+        b.finish()
+    }
+}
+
+/// relu(F(x) + x), where the shortcut is projected when the block changes the map's shape.
+fn residual_block(
+    b: &mut Builder,
+    name: &str,
+    x: ValueId,
+    block: Block,
+    in_channels: usize,
+    width: usize,
+    stride: usize,
+) -> ValueId {
+    let out_channels = block.out_channels(width);
+    b.module(name, block.class(), |b| {
+        let y = match block {
+            Block::Basic => {
+                let first = Conv2d::new(in_channels, width, 3).stride(stride).padding(1);
+                let y = conv_bn(b, "conv1", "bn1", x, first);
+                let y = b.relu("relu", y);
+                conv_bn(
+                    b,
+                    "conv2",
+                    "bn2",
+                    y,
+                    Conv2d::new(width, width, 3).padding(1),
+                )
+            }
+            Block::Bottleneck => {
+                let y = conv_bn(b, "conv1", "bn1", x, Conv2d::new(in_channels, width, 1));
+                let y = b.relu("relu", y);
+                let middle = Conv2d::new(width, width, 3).stride(stride).padding(1);
+                let y = conv_bn(b, "conv2", "bn2", y, middle);
+                let y = b.relu("relu", y);
+                conv_bn(b, "conv3", "bn3", y, Conv2d::new(width, out_channels, 1))
+            }
+        };
+        let shortcut = if stride == 1 && in_channels == out_channels {
+            x
+        } else {
+            b.module("downsample", "Sequential", |b| {
+                let project = Conv2d::new(in_channels, out_channels, 1).stride(stride);
+                conv_bn(b, "0", "1", x, project)
+            })
+        };
+        let y = b.add("add", y, shortcut);
+        b.relu("relu", y)
+    })
+}
+
+/// A convolution without bias, then its batch normalisation.
+fn conv_bn(b: &mut Builder, conv: &str, bn: &str, x: ValueId, config: Conv2d) -> ValueId {
+    let channels = config.out_channels;
+    let x = b.conv2d(conv, x, config.no_bias());
+    b.batch_norm(bn, x, BatchNorm::new(channels))
+}

@@ -1,0 +1,328 @@
+//! What can be set about a network, and what a user set: `--set key=value`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::nearest::nearest;
+
+/// What values a setting takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Kind {
+    /// A whole number.
+    Count {
+        default: usize,
+        at_least: usize,
+        at_most: usize,
+    },
+    /// `true` or `false`.
+    Flag { default: bool },
+    /// One of some words; the first is the default.
+    Choice { options: &'static [&'static str] },
+}
+
+/// A setting that a network declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Setting {
+    pub name: &'static str,
+    pub kind: Kind,
+    pub help: &'static str,
+}
+
+/// More than any network has, and few enough that products of four sizes fit in 63 bits.
+const LARGEST_COUNT: usize = 1 << 15;
+
+impl Setting {
+    /// A whole number of at least 1.
+    pub const fn count(name: &'static str, default: usize, help: &'static str) -> Self {
+        Self::count_within(name, default, [1, LARGEST_COUNT], help)
+    }
+
+    /// A whole number between two bounds, both included.
+    pub const fn count_within(
+        name: &'static str,
+        default: usize,
+        [at_least, at_most]: [usize; 2],
+        help: &'static str,
+    ) -> Self {
+        let kind = Kind::Count {
+            default,
+            at_least,
+            at_most,
+        };
+        Self { name, kind, help }
+    }
+
+    /// A switch.
+    pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
+        let kind = Kind::Flag { default };
+        Self { name, kind, help }
+    }
+
+    /// One of some words; the first is the default.
+    pub const fn choice(
+        name: &'static str,
+        options: &'static [&'static str],
+        help: &'static str,
+    ) -> Self {
+        let kind = Kind::Choice { options };
+        Self { name, kind, help }
+    }
+
+    /// The default, as a user would write it.
+    pub fn default_text(&self) -> String {
+        self.default_value().to_string()
+    }
+
+    fn default_value(&self) -> Value {
+        match self.kind {
+            Kind::Count { default, .. } => Value::Count(default),
+            Kind::Flag { default } => Value::Flag(default),
+            Kind::Choice { options } => Value::Choice(options[0]),
+        }
+    }
+
+    fn parse(&self, text: &str) -> Result<Value, SettingsError> {
+        let parsed = match self.kind {
+            Kind::Count {
+                at_least, at_most, ..
+            } => text
+                .parse()
+                .ok()
+                .filter(|count| (at_least..=at_most).contains(count))
+                .map(Value::Count),
+            Kind::Flag { .. } => text.parse().ok().map(Value::Flag),
+            Kind::Choice { options } => options
+                .iter()
+                .find(|option| **option == text)
+                .map(|option| Value::Choice(option)),
+        };
+        parsed.ok_or_else(|| SettingsError::BadValue {
+            name: self.name,
+            value: text.to_owned(),
+            expected: self.expected(),
+        })
+    }
+
+    fn expected(&self) -> String {
+        match self.kind {
+            Kind::Count {
+                at_least, at_most, ..
+            } => format!("a whole number from {at_least} to {at_most}"),
+            Kind::Flag { .. } => "true or false".to_owned(),
+            Kind::Choice { options } => options.join(" or "),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Count(usize),
+    Flag(bool),
+    Choice(&'static str),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Count(count) => count.fmt(f),
+            Value::Flag(flag) => flag.fmt(f),
+            Value::Choice(choice) => choice.fmt(f),
+        }
+    }
+}
+
+/// What is wrong with `--set` options.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum SettingsError {
+    #[error("`{text}` is no setting; write key=value")]
+    NotAPair { text: String },
+    #[error("{model} has no setting `{name}`{hint}")]
+    Unknown {
+        model: String,
+        name: String,
+        hint: String,
+    },
+    #[error("setting `{name}` is `{value}`, expected {expected}")]
+    BadValue {
+        name: &'static str,
+        value: String,
+        expected: String,
+    },
+}
+
+/// Settings as a user gave them, not yet checked against a network. The last of equal keys wins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settings {
+    pairs: BTreeMap<String, String>,
+}
+
+impl Settings {
+    /// Nothing set: all defaults.
+    pub fn none() -> Self {
+        Self::default()
+    }
+
+    /// Reads `key=value` texts.
+    pub fn parse<S: AsRef<str>>(texts: impl IntoIterator<Item = S>) -> Result<Self, SettingsError> {
+        let mut settings = Self::none();
+        for text in texts {
+            let text = text.as_ref();
+            let (key, value) = text
+                .split_once('=')
+                .ok_or_else(|| SettingsError::NotAPair {
+                    text: text.to_owned(),
+                })?;
+            settings = settings.with(key.trim(), value.trim());
+        }
+        Ok(settings)
+    }
+
+    /// The same with one more setting.
+    pub fn with(mut self, key: &str, value: impl fmt::Display) -> Self {
+        self.pairs.insert(key.to_owned(), value.to_string());
+        self
+    }
+
+    /// The value of every declared setting: what the user gave, or the default.
+    pub fn resolve(
+        &self,
+        model: &str,
+        declared: &'static [Setting],
+    ) -> Result<Resolved, SettingsError> {
+        let defaults = declared.iter().map(|s| (s.name, s.default_value()));
+        let mut values: BTreeMap<&'static str, Value> = defaults.collect();
+        for (key, text) in &self.pairs {
+            let setting = declared.iter().find(|setting| setting.name == key);
+            let setting = setting.ok_or_else(|| unknown(model, key, declared))?;
+            values.insert(setting.name, setting.parse(text)?);
+        }
+        Ok(Resolved { values })
+    }
+}
+
+fn unknown(model: &str, name: &str, declared: &[Setting]) -> SettingsError {
+    let known: Vec<&str> = declared.iter().map(|setting| setting.name).collect();
+    let hint = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("; did you mean `{near}`?"),
+        None if known.is_empty() => "; it has none".to_owned(),
+        None => format!("; it has {}", known.join(", ")),
+    };
+    SettingsError::Unknown {
+        model: model.to_owned(),
+        name: name.to_owned(),
+        hint,
+    }
+}
+
+/// Checked settings of one network. Asking for a setting that the network does not declare is a bug and panics.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolved {
+    values: BTreeMap<&'static str, Value>,
+}
+
+impl Resolved {
+    /// A whole number.
+    pub fn count(&self, name: &str) -> usize {
+        match self.values.get(name) {
+            Some(Value::Count(count)) => *count,
+            other => panic!("setting `{name}` is declared as {other:?}, not as a count"),
+        }
+    }
+
+    /// A switch.
+    pub fn flag(&self, name: &str) -> bool {
+        match self.values.get(name) {
+            Some(Value::Flag(flag)) => *flag,
+            other => panic!("setting `{name}` is declared as {other:?}, not as a flag"),
+        }
+    }
+
+    /// A word.
+    pub fn choice(&self, name: &str) -> &'static str {
+        match self.values.get(name) {
+            Some(Value::Choice(choice)) => choice,
+            other => panic!("setting `{name}` is declared as {other:?}, not as a choice"),
+        }
+    }
+
+    /// Every setting as (name, value), for reports.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.values
+            .iter()
+            .map(|(name, value)| (*name, value.to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static DECLARED: [Setting; 3] = [
+        Setting::count_within("registers", 0, [0, 64], "register tokens"),
+        Setting::flag("bias", true, "adds a bias"),
+        Setting::choice("layout", &["torchvision", "timm"], "whose names"),
+    ];
+
+    fn resolve(texts: &[&str]) -> Result<Resolved, String> {
+        Settings::parse(texts)
+            .and_then(|settings| settings.resolve("net", &DECLARED))
+            .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn given_values_replace_defaults() {
+        let defaults = resolve(&[]).unwrap();
+        assert_eq!(
+            (defaults.count("registers"), defaults.flag("bias")),
+            (0, true)
+        );
+        assert_eq!(defaults.choice("layout"), "torchvision");
+        let given = resolve(&["registers=2", "layout=timm", "bias=false", "registers = 4"]);
+        let given = given.unwrap();
+        assert_eq!((given.count("registers"), given.flag("bias")), (4, false));
+        assert_eq!(given.choice("layout"), "timm");
+    }
+
+    #[test]
+    fn errors_say_what_to_write() {
+        let rows = [
+            ("registers", "`registers` is no setting; write key=value"),
+            (
+                "register=4",
+                "net has no setting `register`; did you mean `registers`?",
+            ),
+            (
+                "colour=4",
+                "net has no setting `colour`; it has registers, bias, layout",
+            ),
+            (
+                "registers=many",
+                "setting `registers` is `many`, expected a whole number from 0 to 64",
+            ),
+            (
+                "registers=-1",
+                "setting `registers` is `-1`, expected a whole number from 0 to 64",
+            ),
+            (
+                "registers=65",
+                "setting `registers` is `65`, expected a whole number from 0 to 64",
+            ),
+            (
+                "bias=yes",
+                "setting `bias` is `yes`, expected true or false",
+            ),
+            (
+                "layout=keras",
+                "setting `layout` is `keras`, expected torchvision or timm",
+            ),
+        ];
+        for (text, expected) in rows {
+            assert_eq!(resolve(&[text]).unwrap_err(), expected);
+        }
+    }
+}

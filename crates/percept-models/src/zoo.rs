@@ -1,0 +1,224 @@
+//! Every network by name.
+
+use percept_graph::Graph;
+
+use crate::dinov2::DinoV2;
+use crate::efficientnet::{self, Layout};
+use crate::layers;
+use crate::resnet::ResNet;
+use crate::{Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, nearest};
+
+/// A network that can be built.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// What a user types.
+    pub name: &'static str,
+    /// One line.
+    pub description: &'static str,
+    /// What its outputs mean.
+    pub task: Task,
+    /// What can be set.
+    pub settings: &'static [Setting],
+    pub(crate) build: fn(&'static str, &Resolved) -> Result<Parts, ModelError>,
+}
+
+/// What the builder of an entry brings.
+pub(crate) struct Parts {
+    pub(crate) graph: Graph,
+    pub(crate) default_shapes: Vec<(&'static str, Vec<usize>)>,
+    pub(crate) other_layouts: Vec<OtherLayout>,
+}
+
+impl Parts {
+    /// A network with one input, which has one layout only.
+    pub(crate) fn new(graph: Graph, input: &'static str, shape: impl Into<Vec<usize>>) -> Self {
+        Self {
+            graph,
+            default_shapes: vec![(input, shape.into())],
+            other_layouts: Vec::new(),
+        }
+    }
+}
+
+impl Entry {
+    /// The network with these settings.
+    pub fn build(&self, settings: &Settings) -> Result<Model, ModelError> {
+        let settings = settings.resolve(self.name, self.settings)?;
+        let parts = (self.build)(self.name, &settings)?;
+        Ok(Model {
+            name: self.name,
+            task: self.task,
+            graph: parts.graph,
+            default_shapes: parts.default_shapes,
+            other_layouts: parts.other_layouts,
+            settings,
+        })
+    }
+}
+
+/// All networks, backbones first, then single layers.
+pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
+    BACKBONES.iter().chain(layers::ENTRIES)
+}
+
+/// The network of this name; otherwise the error suggests the nearest.
+pub fn find(name: &str) -> Result<&'static Entry, ModelError> {
+    entries().find(|entry| entry.name == name).ok_or_else(|| {
+        let suggestion = nearest(name, entries().map(|entry| entry.name));
+        ModelError::UnknownModel {
+            name: name.to_owned(),
+            suggestion,
+        }
+    })
+}
+
+/// Finds a network and builds it with these settings.
+pub fn build(name: &str, settings: &Settings) -> Result<Model, ModelError> {
+    find(name)?.build(settings)
+}
+
+/// Side of the images that the classifiers were trained on.
+const CLASSIFIER_SIZE: usize = 224;
+const CLASSES: Setting = Setting::count("classes", 1000, "classes of the classifier");
+
+static RESNET_SETTINGS: [Setting; 1] = [CLASSES];
+static EFFICIENTNET_SETTINGS: [Setting; 2] = [
+    Setting::choice(
+        "layout",
+        &["torchvision", "timm"],
+        "whose names the weights have",
+    ),
+    CLASSES,
+];
+static SMALL_SETTINGS: [Setting; 6] = dinov2_settings(DinoV2::SMALL);
+static BASE_SETTINGS: [Setting; 6] = dinov2_settings(DinoV2::BASE);
+static LARGE_SETTINGS: [Setting; 6] = dinov2_settings(DinoV2::LARGE);
+
+static BACKBONES: &[Entry] = &[
+    resnet("resnet18", "ResNet-18, torchvision's layout", |_, s| {
+        build_resnet(ResNet::R18, s)
+    }),
+    resnet("resnet34", "ResNet-34, torchvision's layout", |_, s| {
+        build_resnet(ResNet::R34, s)
+    }),
+    resnet("resnet50", "ResNet-50, torchvision's layout", |_, s| {
+        build_resnet(ResNet::R50, s)
+    }),
+    resnet("resnet101", "ResNet-101, torchvision's layout", |_, s| {
+        build_resnet(ResNet::R101, s)
+    }),
+    Entry {
+        name: "efficientnet-b0",
+        description: "EfficientNet-B0, torchvision's or timm's layout",
+        task: Task::Classify,
+        settings: &EFFICIENTNET_SETTINGS,
+        build: build_efficientnet,
+    },
+    dinov2("dinov2-vits14", "DINOv2 ViT-S/14", &SMALL_SETTINGS),
+    dinov2("dinov2-vitb14", "DINOv2 ViT-B/14", &BASE_SETTINGS),
+    dinov2("dinov2-vitl14", "DINOv2 ViT-L/14", &LARGE_SETTINGS),
+];
+
+const fn resnet(
+    name: &'static str,
+    description: &'static str,
+    build: fn(&'static str, &Resolved) -> Result<Parts, ModelError>,
+) -> Entry {
+    Entry {
+        name,
+        description,
+        task: Task::Classify,
+        settings: &RESNET_SETTINGS,
+        build,
+    }
+}
+
+const fn dinov2(
+    name: &'static str,
+    description: &'static str,
+    settings: &'static [Setting],
+) -> Entry {
+    Entry {
+        name,
+        description,
+        task: Task::Features,
+        settings,
+        build: build_dinov2,
+    }
+}
+
+const fn dinov2_settings(defaults: DinoV2) -> [Setting; 6] {
+    let DinoV2 {
+        embed,
+        depth,
+        heads,
+        image_size,
+        registers,
+        patch,
+    } = defaults;
+    [
+        Setting::count("embed", embed, "width of a token"),
+        Setting::count_within("depth", depth, [1, 256], "blocks"),
+        Setting::count("heads", heads, "attention heads, which divide embed"),
+        Setting::count_within(
+            "image_size",
+            image_size,
+            [1, 4096],
+            "side of the training images, a multiple of patch: sizes the position embedding",
+        ),
+        Setting::count_within("registers", registers, [0, 64], "register tokens (0 or 4)"),
+        Setting::count_within("patch", patch, [1, 256], "side of a patch"),
+    ]
+}
+
+fn build_resnet(network: ResNet, settings: &Resolved) -> Result<Parts, ModelError> {
+    let graph = network.graph(settings.count("classes"))?;
+    let shape = [1, 3, CLASSIFIER_SIZE, CLASSIFIER_SIZE];
+    Ok(Parts::new(graph, "image", shape))
+}
+
+fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+    let (ours, other, other_name) = match settings.choice("layout") {
+        "timm" => (Layout::Timm, Layout::Torchvision, "torchvision"),
+        _ => (Layout::Torchvision, Layout::Timm, "timm"),
+    };
+    let graph = efficientnet::graph(ours, settings.count("classes"))?;
+    let shape = [1, 3, CLASSIFIER_SIZE, CLASSIFIER_SIZE];
+    let other = OtherLayout {
+        name: other_name,
+        renames: efficientnet::renames(other, ours)?,
+    };
+    Ok(Parts {
+        other_layouts: vec![other],
+        ..Parts::new(graph, "image", shape)
+    })
+}
+
+fn build_dinov2(name: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+    let network = DinoV2 {
+        embed: settings.count("embed"),
+        depth: settings.count("depth"),
+        heads: settings.count("heads"),
+        image_size: settings.count("image_size"),
+        registers: settings.count("registers"),
+        patch: settings.count("patch"),
+    };
+    let (size, patch) = (network.image_size, network.patch);
+    let bad = |message| ModelError::BadCombination {
+        model: name,
+        message,
+    };
+    if !size.is_multiple_of(patch) {
+        let nearest = ((size + patch / 2) / patch).max(1) * patch;
+        return Err(bad(format!(
+            "setting `image_size` is {size}, which must be a multiple of the patch, {patch}; the nearest is {nearest}"
+        )));
+    }
+    if !network.embed.is_multiple_of(network.heads) {
+        return Err(bad(format!(
+            "setting `embed` is {}, which {} heads do not divide",
+            network.embed, network.heads
+        )));
+    }
+    Ok(Parts::new(network.graph()?, "image", [1, 3, size, size]))
+}
