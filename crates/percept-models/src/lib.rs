@@ -15,6 +15,7 @@
 
 pub mod dinov2;
 pub mod efficientnet;
+pub mod imagenet;
 pub mod layers;
 mod model;
 mod nearest;
