@@ -40,5 +40,5 @@ pub use graph::{
 };
 pub use ops::*;
 pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
-pub use types::{DType, Initializer, ParamSpec, TensorType};
+pub use types::{DType, Initializer, ParamSpec, Tensor, TensorType};
 pub use weights::{WeightError, WeightSource};

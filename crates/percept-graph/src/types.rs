@@ -81,6 +81,15 @@ impl fmt::Display for TensorType {
     }
 }
 
+/// A dense f32 tensor with its values: what goes into a network and comes out of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Tensor {
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// Row-major elements.
+    pub data: Vec<f32>,
+}
+
 /// How a parameter starts when nothing is loaded and training begins.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Initializer {

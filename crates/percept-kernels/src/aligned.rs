@@ -146,6 +146,15 @@ impl Arena {
         }
     }
 
+    /// Grows to at least `len_bytes` and keeps the contents.
+    pub fn grow(&mut self, len_bytes: usize) {
+        if self.buffer.len() < len_bytes {
+            let mut larger = AlignedBuf::zeroed(len_bytes);
+            larger.bytes_mut()[..self.buffer.len()].copy_from_slice(self.buffer.bytes());
+            self.buffer = larger;
+        }
+    }
+
     /// Bytes held.
     pub fn len(&self) -> usize {
         self.buffer.len()

@@ -12,6 +12,7 @@ pub mod cpu;
 pub mod elementwise;
 pub mod epilogue;
 pub mod isa;
+pub mod machine;
 pub mod mapped;
 pub mod math;
 pub mod norm;

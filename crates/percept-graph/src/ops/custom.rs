@@ -6,15 +6,7 @@
 use std::fmt::Debug;
 
 use super::Operator;
-
-/// A dense f32 tensor that a custom op reads or gives back.
-#[derive(Clone, Debug, PartialEq)]
-pub struct CustomTensor {
-    /// Sizes, outermost first.
-    pub shape: Vec<usize>,
-    /// Row-major elements.
-    pub data: Vec<f32>,
-}
+use crate::Tensor;
 
 /// An op outside the built-in families.
 pub trait CustomOp: Operator + Debug + Send + Sync {
@@ -22,5 +14,5 @@ pub trait CustomOp: Operator + Debug + Send + Sync {
     fn as_operator(&self) -> &dyn Operator;
 
     /// Computes the outputs; the message of an error names what was wrong with the inputs.
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<CustomTensor>, String>;
+    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String>;
 }

@@ -17,7 +17,7 @@ mod source;
 pub use activation::{Activation, Softmax};
 pub use attention::Attention;
 pub use conv::{Conv2d, ConvTranspose2d};
-pub use custom::{CustomOp, CustomTensor};
+pub use custom::CustomOp;
 pub use elementwise::{Binary, BinaryKind, Dropout, LayerScale};
 pub use layout::{Concat, Expand, Permute, Reshape, Slice};
 pub use linear::{Linear, MatMul};
