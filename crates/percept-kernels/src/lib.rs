@@ -23,6 +23,8 @@ pub mod reference;
 pub mod resize;
 pub mod simd;
 pub mod strides;
+#[cfg(test)]
+mod testing;
 
 pub use activation::Activation;
 pub use aligned::{AlignedBuf, Arena, ArenaError};
