@@ -1,0 +1,264 @@
+//! From a graph to ONNX nodes: which values live, what they are called, and which constants they need.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use percept_graph::{Bindings, Graph, NodeId, Op, ParamId, ValueId, ValueSource};
+
+use crate::schema::{Attribute, Element, Node};
+use crate::{ExportError, constants, ops};
+
+/// Where the data of an initializer comes from. Weights are read only when they are written.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Data {
+    Weight(ParamId),
+    /// A matrix [rows, columns] stored as [columns, rows].
+    TransposedWeight(ParamId),
+    Folded(NodeId),
+    F32(Vec<f32>),
+    I64(Vec<i64>),
+}
+
+/// A named constant of the ONNX graph.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Initializer {
+    pub(crate) name: String,
+    pub(crate) shape: Vec<usize>,
+    pub(crate) data: Data,
+}
+
+impl Initializer {
+    pub(crate) fn element(&self) -> Element {
+        match self.data {
+            Data::I64(_) => Element::I64,
+            _ => Element::F32,
+        }
+    }
+
+    pub(crate) fn data_bytes(&self) -> u64 {
+        let elements: u64 = self.shape.iter().map(|&size| size as u64).product();
+        elements * self.element().size_bytes()
+    }
+}
+
+/// A graph as ONNX sees it, without the data of its weights.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Lowered {
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) initializers: Vec<Initializer>,
+    pub(crate) inputs: Vec<(String, Vec<usize>)>,
+    pub(crate) outputs: Vec<(String, Vec<usize>)>,
+}
+
+/// Lowers every node that an output needs.
+pub(crate) fn lower(graph: &Graph, bindings: &Bindings) -> Result<Lowered, ExportError> {
+    let mut lowering = Lowering {
+        graph,
+        bindings,
+        lowered: Lowered::default(),
+        names: BTreeMap::new(),
+        taken: BTreeSet::new(),
+    };
+    lowering
+        .taken
+        .extend(graph.outputs().iter().map(|(name, _)| name.clone()));
+    for input in graph.inputs() {
+        let shape = graph.value_shape(input.value, bindings)?;
+        let name = lowering.unique(&input.name);
+        lowering.names.insert(input.value, name.clone());
+        lowering.lowered.inputs.push((name, shape));
+    }
+    let live = live_nodes(graph);
+    for node in graph.nodes().iter().filter(|node| live.contains(&node.id)) {
+        if constants::is_folded(graph, node) {
+            let shape = graph.value_shape(node.outputs[0], bindings)?;
+            let name = lowering.constant(&node.name, shape, Data::Folded(node.id));
+            lowering.names.insert(node.outputs[0], name);
+        } else {
+            ops::lower_node(&mut lowering, node)?;
+        }
+    }
+    for (name, value) in graph.outputs() {
+        let shape = graph.value_shape(*value, bindings)?;
+        // Inputs, parameters, and values that are an output already do not carry this output's name.
+        if lowering.names[value] != *name {
+            let source = lowering.names[value].clone();
+            lowering.push(
+                name.clone(),
+                "Identity",
+                vec![source],
+                vec![name.clone()],
+                vec![],
+            );
+        }
+        lowering.lowered.outputs.push((name.clone(), shape));
+    }
+    Ok(lowering.lowered)
+}
+
+/// The nodes that outputs need, when folded nodes need nothing.
+fn live_nodes(graph: &Graph) -> BTreeSet<NodeId> {
+    let mut live = BTreeSet::new();
+    let mut wanted: Vec<ValueId> = graph.outputs().iter().map(|(_, value)| *value).collect();
+    while let Some(value) = wanted.pop() {
+        if let ValueSource::Node(id, _) = graph.value(value).source
+            && live.insert(id)
+        {
+            let node = graph.node(id);
+            if !constants::is_folded(graph, node) {
+                wanted.extend(&node.inputs);
+            }
+        }
+    }
+    live
+}
+
+/// A lowering under way.
+pub(crate) struct Lowering<'a> {
+    pub(crate) graph: &'a Graph,
+    pub(crate) bindings: &'a Bindings,
+    lowered: Lowered,
+    names: BTreeMap<ValueId, String>,
+    taken: BTreeSet<String>,
+}
+
+impl Lowering<'_> {
+    /// The sizes of a value.
+    pub(crate) fn shape(&self, value: ValueId) -> Result<Vec<usize>, ExportError> {
+        Ok(self.graph.value_shape(value, self.bindings)?)
+    }
+
+    /// The ONNX names of a node's inputs.
+    pub(crate) fn input_names(&self, node: &percept_graph::Node) -> Vec<String> {
+        node.inputs
+            .iter()
+            .map(|value| self.names[value].clone())
+            .collect()
+    }
+
+    /// Lets a value go by the name of an existing one.
+    pub(crate) fn alias(&mut self, value: ValueId, name: String) {
+        self.names.insert(value, name);
+    }
+
+    /// A node that defines the first output of `node`.
+    pub(crate) fn define(
+        &mut self,
+        node: &percept_graph::Node,
+        op: &'static str,
+        inputs: Vec<String>,
+        attributes: Vec<(&'static str, Attribute)>,
+    ) {
+        let value = node.outputs[0];
+        let outputs = self.graph.outputs();
+        let output = outputs.iter().find(|(_, output)| *output == value);
+        let name = match output {
+            Some((name, _)) => name.clone(),
+            None => self.unique(&node.name),
+        };
+        self.names.insert(value, name.clone());
+        self.push(node.name.clone(), op, inputs, vec![name], attributes);
+    }
+
+    /// A node on the way to the value of `node`; returns the name of what it defines.
+    pub(crate) fn step(
+        &mut self,
+        node: &percept_graph::Node,
+        suffix: &str,
+        op: &'static str,
+        inputs: Vec<String>,
+        attributes: Vec<(&'static str, Attribute)>,
+    ) -> String {
+        let name = self.unique(&format!("{}/{suffix}", node.name));
+        self.push(name.clone(), op, inputs, vec![name.clone()], attributes);
+        name
+    }
+
+    /// A node with any outputs.
+    pub(crate) fn push(
+        &mut self,
+        name: String,
+        op: &'static str,
+        inputs: Vec<String>,
+        outputs: Vec<String>,
+        attributes: Vec<(&'static str, Attribute)>,
+    ) {
+        self.lowered.nodes.push(Node {
+            name,
+            op,
+            inputs,
+            outputs,
+            attributes,
+        });
+    }
+
+    /// The parameter at this position of a node, stored under its public name.
+    pub(crate) fn weight(&mut self, node: &percept_graph::Node, index: usize) -> String {
+        let id = node.params[index];
+        let param = self.graph.param(id);
+        self.constant(&param.name, param.shape.clone(), Data::Weight(id))
+    }
+
+    /// The first parameter of a node, a matrix, stored transposed.
+    pub(crate) fn transposed_weight(&mut self, node: &percept_graph::Node) -> String {
+        let id = node.params[0];
+        let param = self.graph.param(id);
+        let shape = param.shape.iter().rev().copied().collect();
+        let name = format!("{}.transposed", param.name);
+        self.constant(&name, shape, Data::TransposedWeight(id))
+    }
+
+    /// A number.
+    pub(crate) fn scalar(
+        &mut self,
+        node: &percept_graph::Node,
+        suffix: &str,
+        value: f32,
+    ) -> String {
+        let name = format!("{}/{suffix}", node.name);
+        self.constant(&name, vec![], Data::F32(vec![value]))
+    }
+
+    /// A list of integers, such as a shape or axes.
+    pub(crate) fn integers(
+        &mut self,
+        node: &percept_graph::Node,
+        suffix: &str,
+        values: impl IntoIterator<Item = usize>,
+    ) -> String {
+        let values: Vec<i64> = values.into_iter().map(|value| value as i64).collect();
+        let name = format!("{}/{suffix}", node.name);
+        self.constant(&name, vec![values.len()], Data::I64(values))
+    }
+
+    fn constant(&mut self, name: &str, shape: Vec<usize>, data: Data) -> String {
+        let name = self.unique(name);
+        self.lowered.initializers.push(Initializer {
+            name: name.clone(),
+            shape,
+            data,
+        });
+        name
+    }
+
+    fn unique(&mut self, name: &str) -> String {
+        let numbered = (2..).map(|n| format!("{name}_{n}"));
+        let mut candidates = std::iter::once(name.to_owned()).chain(numbered);
+        let free = candidates.find(|candidate| !self.taken.contains(candidate));
+        let free = free.expect("the counter is unbounded");
+        self.taken.insert(free.clone());
+        free
+    }
+}
+
+/// An op that ONNX cannot express.
+pub(crate) fn unsupported(node: &percept_graph::Node, reason: impl Into<String>) -> ExportError {
+    ExportError::Unsupported {
+        node: node.name.clone(),
+        op: kind(&node.op),
+        reason: reason.into(),
+    }
+}
+
+fn kind(op: &Op) -> &'static str {
+    percept_graph::Operator::kind(op)
+}
