@@ -98,10 +98,10 @@ class Conv(nn.Module):
 
     def __init__(self, in_channels, out_channels, kernel, padding=0, stride=1):
         super().__init__()
-        self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, padding)
+        self.layer = nn.Conv2d(in_channels, out_channels, kernel, stride, padding)
 
     def forward(self, x):
-        return {"conv": self.conv(x)}
+        return {"y": self.layer(x)}
 
 
 class Classifier(nn.Module):
