@@ -11,6 +11,7 @@ pub mod conv;
 pub mod cpu;
 pub mod elementwise;
 pub mod epilogue;
+pub mod gemm;
 pub mod isa;
 pub mod machine;
 pub mod mapped;

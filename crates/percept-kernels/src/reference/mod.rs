@@ -17,7 +17,7 @@ mod softmax;
 pub use attention::attention;
 pub use conv::conv2d;
 pub use elementwise::{activate, binary, unary};
-pub use matmul::linear;
+pub use matmul::{linear, matmul};
 pub use norm::{batch_norm, group_norm, layer_norm, rms_norm};
 pub use pool2d::{adaptive_avg_pool2d, avg_pool2d, global_avg_pool, max_pool2d};
 pub use real::Real;

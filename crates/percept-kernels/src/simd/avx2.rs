@@ -47,6 +47,14 @@ fn transpose4([a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
     }
 }
 
+#[inline]
+#[target_feature(enable = "avx")]
+fn settle(mut a: __m256) -> __m256 {
+    // SAFETY: no instruction at all; the operand alone orders the code around it.
+    unsafe { std::arch::asm!("/* {0} */", inout(ymm_reg) a, options(nostack, preserves_flags)) };
+    a
+}
+
 /// Wraps intrinsics that need nothing but the CPU's support.
 macro_rules! supported {
     ($e:expr) => {
@@ -181,6 +189,11 @@ impl Simd for Avx2 {
             let two = _mm_max_ps(four, _mm_movehl_ps(four, four));
             _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)))
         })
+    }
+
+    #[inline(always)]
+    fn settle(self, a: __m256) -> __m256 {
+        supported!(settle(a))
     }
 
     #[inline(always)]

@@ -111,6 +111,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Largest lane.
     fn max_lane(self, a: Self::V) -> f32;
 
+    /// The same vector; the compiler computes it before it touches memory again. Keeps a tuned order of loads.
+    #[inline(always)]
+    fn settle(self, a: Self::V) -> Self::V {
+        a
+    }
+
     /// Splits 32 consecutive floats by 4: lane t of vector j is element 4t + j.
     ///
     /// # Safety

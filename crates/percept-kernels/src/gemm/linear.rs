@@ -1,0 +1,306 @@
+//! Fully connected layers: `y[M, N] = activation(x[M, K] W^T + bias + residual)`.
+
+use super::blocking::Parts;
+use super::pack::{groups_len, pack_groups, pack_panels_transposed, panel_width, panels_len};
+use super::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
+use super::{TILE_COLUMNS, TILE_ROWS};
+use crate::aligned::{AlignedBuf, SharedMut};
+use crate::cpu::{Cpu, Scratch};
+use crate::epilogue::Epilogue;
+use crate::isa::Kernel;
+use crate::simd::Simd;
+
+/// Rows of x that a block packs: with [`DEPTH`] they fill a third of a 512 KB second-level cache.
+const ROWS: usize = 72;
+/// Depth of one pass: a panel of it stays in the first-level cache.
+const DEPTH: usize = 384;
+/// Columns whose partial sums stay in the second-level cache from one pass to the next.
+const COLUMNS: usize = 16 * TILE_COLUMNS;
+/// Blocks to cut a product into at least, when it has the columns, so that threads share the work evenly.
+const BLOCKS: usize = 16;
+/// Columns that are worth a block of their own.
+const BLOCK_COLUMNS: usize = 4 * TILE_COLUMNS;
+
+/// The weights of a linear layer, packed once.
+#[derive(Debug)]
+pub struct PackedLinear {
+    outputs: usize,
+    inputs: usize,
+    panels: AlignedBuf,
+}
+
+impl PackedLinear {
+    /// Packs row-major weights `[outputs, inputs]`, PyTorch's layout of `Linear.weight`.
+    pub fn pack(cpu: &Cpu, weight: &[f32], outputs: usize, inputs: usize) -> PackedLinear {
+        assert_eq!(weight.len(), outputs * inputs, "length of the weights");
+        let mut panels = AlignedBuf::zeroed_floats(panels_len(outputs, inputs));
+        let packed = SharedMut::new(panels.floats_mut());
+        cpu.parallel(outputs.div_ceil(TILE_COLUMNS), &|panel, _| {
+            let column = panel * TILE_COLUMNS;
+            let columns = (outputs - column).min(TILE_COLUMNS);
+            let start = column * inputs;
+            // SAFETY: each panel has its own part.
+            let panel =
+                unsafe { packed.slice(start..start + panel_width(column, outputs) * inputs) };
+            cpu.isa().run(PackPanel {
+                source: &weight[start..],
+                columns,
+                depth: inputs,
+                panel,
+            });
+        });
+        PackedLinear {
+            outputs,
+            inputs,
+            panels,
+        }
+    }
+
+    /// Output columns, N.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// Input columns, K.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.panels.len()
+    }
+}
+
+struct PackPanel<'a> {
+    source: &'a [f32],
+    columns: usize,
+    depth: usize,
+    panel: &'a mut [f32],
+}
+
+impl Kernel for PackPanel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        pack_panels_transposed(
+            s,
+            self.source,
+            self.depth,
+            self.columns,
+            self.depth,
+            self.panel,
+        );
+    }
+}
+
+/// `y[M, N] = activation(x[M, K] W^T + bias[N] + residual[M, N])`, with as many rows M as x holds.
+pub fn linear(cpu: &Cpu, weights: &PackedLinear, x: &[f32], epilogue: Epilogue<'_>, y: &mut [f32]) {
+    let (n, k) = (weights.outputs, weights.inputs);
+    let m = y.len().checked_div(n).unwrap_or(0);
+    assert!(k > 0, "a linear layer has inputs");
+    assert_eq!(x.len(), m * k, "length of the input");
+    assert_eq!(y.len(), m * n, "length of the output");
+    epilogue.check(n, y.len());
+    let y = SharedMut::new(y);
+    let output = Output {
+        y: y.as_mut_ptr(),
+        row_stride: n,
+        epilogue,
+        bias_axis: BiasAxis::Columns,
+    };
+    let row_blocks = Parts::at_most(ROWS, m, TILE_ROWS);
+    let column_blocks = Parts::exactly(
+        BLOCKS
+            .div_ceil(row_blocks.count().max(1))
+            .min(n.div_ceil(BLOCK_COLUMNS)),
+        n,
+        TILE_COLUMNS,
+    );
+    cpu.parallel(
+        row_blocks.count() * column_blocks.count(),
+        &|block, scratch| {
+            let rows = row_blocks.range(block / column_blocks.count());
+            let columns = column_blocks.range(block % column_blocks.count());
+            cpu.isa().run(Block {
+                weights,
+                x,
+                rows,
+                columns,
+                output: &output,
+                scratch,
+            });
+        },
+    );
+}
+
+struct Block<'a> {
+    weights: &'a PackedLinear,
+    x: &'a [f32],
+    rows: std::ops::Range<usize>,
+    columns: std::ops::Range<usize>,
+    output: &'a Output<'a>,
+    scratch: &'a mut Scratch,
+}
+
+impl Kernel for Block<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Block {
+            weights,
+            x,
+            rows,
+            columns,
+            output,
+            scratch,
+        } = self;
+        let (n, k) = (weights.outputs, weights.inputs);
+        let panels = weights.panels.floats();
+        let depths = Parts::at_most(DEPTH, k, 1);
+        let [groups] = scratch.floats([groups_len(rows.len(), k)]);
+        // Each pass has its own part, so that the groups that a panel meets lie side by side.
+        for depth in depths.ranges() {
+            let packed = &mut groups[groups_len(rows.len(), depth.start)..];
+            pack_groups(
+                s,
+                &x[rows.start * k + depth.start..],
+                k,
+                rows.len(),
+                depth.len(),
+                packed,
+            );
+        }
+        let chunks = Parts::at_most(COLUMNS, columns.len(), TILE_COLUMNS);
+        for chunk in chunks.ranges() {
+            for depth in depths.ranges() {
+                let part = DepthPart {
+                    depth: depth.len(),
+                    first: depth.start == 0,
+                    last: depth.end == k,
+                };
+                let groups = &groups[groups_len(rows.len(), depth.start)..];
+                for column in
+                    (columns.start + chunk.start..columns.start + chunk.end).step_by(TILE_COLUMNS)
+                {
+                    let width = panel_width(column, n);
+                    let panel = &panels[column * k + depth.start * width..];
+                    let next = panel.as_ptr().wrapping_add(TILE_COLUMNS * k);
+                    let pieces = [Piece {
+                        column: 0,
+                        len: (n - column).min(TILE_COLUMNS),
+                        offset: column,
+                    }];
+                    let tiles = rows.len().div_ceil(TILE_ROWS);
+                    let mut prefetch = Prefetch::new(next, width * depth.len(), 0, 1, tiles);
+                    // SAFETY: operands are packed above and in `pack`; blocks write disjoint rows and columns of y.
+                    unsafe {
+                        multiply_panel(
+                            s,
+                            groups,
+                            rows.len(),
+                            panel,
+                            part,
+                            output,
+                            (rows.start, column),
+                            &pieces,
+                            &mut prefetch,
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activation::Activation;
+    use crate::isa::Isa;
+    use crate::reference;
+    use crate::testing::{check, numbers, widen};
+    use proptest::prelude::*;
+
+    fn compare(m: usize, k: usize, n: usize, bias: bool, residual: bool, activation: Activation) {
+        let (x, weight) = (numbers(1, m * k), numbers(2, n * k));
+        let (bias, residual) = (
+            bias.then(|| numbers(3, n)),
+            residual.then(|| numbers(4, m * n)),
+        );
+        let mut expected = vec![0.0; m * n];
+        let wide_bias = bias.as_deref().map(widen);
+        reference::linear(
+            [m, k, n],
+            &widen(&x),
+            &widen(&weight),
+            wide_bias.as_deref(),
+            &mut expected,
+        );
+        for (index, y) in expected.iter_mut().enumerate() {
+            *y += residual
+                .as_ref()
+                .map_or(0.0, |residual| f64::from(residual[index]));
+            *y = reference::activate(activation, *y);
+        }
+        let epilogue = Epilogue {
+            bias: bias.as_deref(),
+            residual: residual.as_deref(),
+            activation,
+        };
+        check(&expected, 1e-5, |cpu, y| {
+            linear(
+                cpu,
+                &PackedLinear::pack(cpu, &weight, n, k),
+                &x,
+                epilogue,
+                y,
+            );
+        });
+    }
+
+    fn activations() -> impl Strategy<Value = Activation> {
+        prop_oneof![
+            Just(Activation::Identity),
+            Just(Activation::Relu),
+            Just(Activation::LeakyRelu(0.1)),
+            Just(Activation::Gelu)
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn equals_the_reference(
+            m in 0usize..20, k in 1usize..50, n in 0usize..60,
+            bias in any::<bool>(), residual in any::<bool>(), activation in activations(),
+        ) {
+            compare(m, k, n, bias, residual, activation);
+        }
+    }
+
+    #[test]
+    fn several_blocks_on_every_axis() {
+        compare(77, 400, 430, true, true, Activation::Gelu);
+        compare(3, 800, 410, true, false, Activation::Relu);
+    }
+
+    #[test]
+    #[should_panic(expected = "length of the bias")]
+    fn a_short_bias_is_refused() {
+        let cpu = Cpu::with_isa(1, Isa::Portable).unwrap();
+        let weights = PackedLinear::pack(&cpu, &[0.0; 6], 3, 2);
+        linear(
+            &cpu,
+            &weights,
+            &[0.0; 2],
+            Epilogue {
+                bias: Some(&[0.0]),
+                ..Epilogue::default()
+            },
+            &mut [0.0; 3],
+        );
+    }
+}
