@@ -22,7 +22,9 @@ pub mod pool2d;
 pub mod reduce;
 pub mod reference;
 pub mod resize;
+mod rows;
 pub mod simd;
+pub mod softmax;
 pub mod strides;
 #[cfg(test)]
 mod testing;

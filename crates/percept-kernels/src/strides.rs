@@ -38,6 +38,33 @@ pub fn broadcast_strides(dims: &[usize], target: &[usize]) -> Vec<usize> {
         .collect()
 }
 
+/// Merges neighbouring axes that every operand walks as one, and drops axes of 1: fewer and longer runs.
+pub fn collapse<const N: usize>(
+    dims: &[usize],
+    strides: [Vec<usize>; N],
+) -> (Vec<usize>, [Vec<usize>; N]) {
+    let mut merged_dims: Vec<usize> = Vec::with_capacity(dims.len());
+    let mut merged: [Vec<usize>; N] = std::array::from_fn(|_| Vec::with_capacity(dims.len()));
+    for axis in (0..dims.len()).filter(|&axis| dims[axis] != 1) {
+        let joins = (0..N).all(|i| {
+            merged[i]
+                .last()
+                .is_some_and(|&outer| outer == strides[i][axis] * dims[axis])
+        });
+        match merged_dims.last_mut() {
+            Some(last) if joins => *last *= dims[axis],
+            _ => merged_dims.push(dims[axis]),
+        }
+        for i in 0..N {
+            if joins {
+                merged[i].pop();
+            }
+            merged[i].push(strides[i][axis]);
+        }
+    }
+    (merged_dims, merged)
+}
+
 /// The offsets of a strided tensor's elements in row-major order.
 #[derive(Clone, Debug)]
 pub struct Odometer {
@@ -115,6 +142,15 @@ mod tests {
         assert_eq!(broadcast_dims(&[1], &[0]), Some(vec![0]));
         assert_eq!(broadcast_dims(&[2], &[3]), None);
         assert_eq!(broadcast_strides(&[3, 1], &[2, 3, 4]), [0, 1, 0]);
+    }
+
+    #[test]
+    fn axes_that_run_on_are_merged() {
+        let dense = contiguous_strides(&[2, 3, 1, 4]);
+        let channel = broadcast_strides(&[3, 1, 1], &[2, 3, 1, 4]);
+        let expected = (vec![2, 3, 4], [vec![12, 4, 1], vec![0, 1, 0]]);
+        assert_eq!(collapse(&[2, 3, 1, 4], [dense.clone(), channel]), expected);
+        assert_eq!(collapse(&[2, 3, 1, 4], [dense]), (vec![24], [vec![1]]));
     }
 
     #[test]
