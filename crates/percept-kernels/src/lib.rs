@@ -13,6 +13,7 @@ pub mod elementwise;
 pub mod epilogue;
 pub mod gemm;
 pub mod isa;
+pub mod layout;
 pub mod machine;
 pub mod mapped;
 pub mod math;
