@@ -138,9 +138,7 @@ fn write_data(
         Data::TransposedWeight(id) => {
             let param = graph.param(*id);
             let values = weights.read(&param.name, &param.shape)?;
-            let [rows, columns] = [param.shape[0], param.shape[1]];
-            let transposed = (0..columns).flat_map(|c| (0..rows).map(move |r| r * columns + c));
-            write_f32(writer, transposed.map(|at| values[at]))?;
+            write_transposed(writer, &values, param.shape[1])?;
             weights.release(&param.name);
         }
         Data::Folded(node) => {
@@ -171,6 +169,24 @@ fn write_f32(writer: &mut dyn Write, mut values: impl Iterator<Item = f32>) -> i
         }
         writer.write_all(&bytes)?;
     }
+}
+
+/// A matrix column by column.
+fn write_transposed(writer: &mut dyn Write, matrix: &[f32], columns: usize) -> io::Result<()> {
+    // A block of columns a pass reads whole cache lines of the matrix.
+    const BLOCK: usize = 16;
+    let rows = matrix.len() / columns;
+    for first in (0..columns).step_by(BLOCK) {
+        let width = BLOCK.min(columns - first);
+        let mut block = vec![0.0; width * rows];
+        for (r, row) in matrix.chunks_exact(columns).enumerate() {
+            for (c, &value) in row[first..first + width].iter().enumerate() {
+                block[c * rows + r] = value;
+            }
+        }
+        write_f32(writer, block.into_iter())?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
