@@ -19,6 +19,8 @@ pub mod imagenet;
 pub mod layers;
 mod model;
 mod nearest;
+mod pillow;
+pub mod preprocess;
 pub mod resnet;
 mod settings;
 pub mod zoo;

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-use percept_graph::{Graph, GraphError};
+use percept_graph::{Graph, GraphError, Tensor};
 use thiserror::Error;
 
+use crate::preprocess::{Preprocess, PreprocessError};
 use crate::{Resolved, SettingsError};
 
 /// What a network's outputs mean.
@@ -71,6 +72,8 @@ pub struct Model {
     pub graph: Graph,
     /// The shape of each input, by name, for a batch of 1 at the usual size.
     pub default_shapes: Vec<(&'static str, Vec<usize>)>,
+    /// How an image becomes its input; `None` when it takes no images.
+    pub preprocessing: Option<Preprocess>,
     /// Other namings whose checkpoints load through a map of names.
     pub other_layouts: Vec<OtherLayout>,
     /// The settings it was built with.
@@ -78,6 +81,25 @@ pub struct Model {
 }
 
 impl Model {
+    /// Whether an image can be its input.
+    pub fn takes_images(&self) -> bool {
+        self.preprocessing.is_some()
+    }
+
+    /// An RGB image (rows of pixels, `[height, width]`) as a batch of one, for an input of this [H, W].
+    pub fn preprocess(
+        &self,
+        pixels: &[u8],
+        image: [usize; 2],
+        size: Option<[usize; 2]>,
+    ) -> Result<Tensor, PreprocessError> {
+        let model = self.name;
+        let preprocessing = self
+            .preprocessing
+            .ok_or(PreprocessError::NoImages { model })?;
+        preprocessing.apply(pixels, image, size)
+    }
+
     /// The shapes of all inputs, with this batch and this height and width of maps where given.
     pub fn input_shapes(
         &self,

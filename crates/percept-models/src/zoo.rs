@@ -5,6 +5,7 @@ use percept_graph::Graph;
 use crate::dinov2::DinoV2;
 use crate::efficientnet::{self, Layout};
 use crate::layers;
+use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::resnet::ResNet;
 use crate::{Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, nearest};
 
@@ -26,15 +27,17 @@ pub struct Entry {
 pub(crate) struct Parts {
     pub(crate) graph: Graph,
     pub(crate) default_shapes: Vec<(&'static str, Vec<usize>)>,
+    pub(crate) preprocessing: Option<Preprocess>,
     pub(crate) other_layouts: Vec<OtherLayout>,
 }
 
 impl Parts {
-    /// A network with one input, which has one layout only.
+    /// A network with one input, which is no image, and one layout only.
     pub(crate) fn new(graph: Graph, input: &'static str, shape: impl Into<Vec<usize>>) -> Self {
         Self {
             graph,
             default_shapes: vec![(input, shape.into())],
+            preprocessing: None,
             other_layouts: Vec::new(),
         }
     }
@@ -50,6 +53,7 @@ impl Entry {
             task: self.task,
             graph: parts.graph,
             default_shapes: parts.default_shapes,
+            preprocessing: parts.preprocessing,
             other_layouts: parts.other_layouts,
             settings,
         })
@@ -171,10 +175,21 @@ const fn dinov2_settings(defaults: DinoV2) -> [Setting; 6] {
     ]
 }
 
+/// A classifier of images, evaluated as torchvision does: 256 pixels covered, 224 of them kept.
+fn classifier(graph: Graph, filter: PillowFilter) -> Parts {
+    let fit = Fit::CoverAndCrop {
+        covered: 256,
+        kept: CLASSIFIER_SIZE,
+    };
+    Parts {
+        preprocessing: Some(Preprocess { fit, filter }),
+        ..Parts::new(graph, "image", [1, 3, CLASSIFIER_SIZE, CLASSIFIER_SIZE])
+    }
+}
+
 fn build_resnet(network: ResNet, settings: &Resolved) -> Result<Parts, ModelError> {
     let graph = network.graph(settings.count("classes"))?;
-    let shape = [1, 3, CLASSIFIER_SIZE, CLASSIFIER_SIZE];
-    Ok(Parts::new(graph, "image", shape))
+    Ok(classifier(graph, PillowFilter::Bilinear))
 }
 
 fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
@@ -183,14 +198,13 @@ fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, Mod
         _ => (Layout::Torchvision, Layout::Timm, "timm"),
     };
     let graph = efficientnet::graph(ours, settings.count("classes"))?;
-    let shape = [1, 3, CLASSIFIER_SIZE, CLASSIFIER_SIZE];
     let other = OtherLayout {
         name: other_name,
         renames: efficientnet::renames(other, ours)?,
     };
     Ok(Parts {
         other_layouts: vec![other],
-        ..Parts::new(graph, "image", shape)
+        ..classifier(graph, PillowFilter::Bicubic)
     })
 }
 
@@ -220,5 +234,12 @@ fn build_dinov2(name: &'static str, settings: &Resolved) -> Result<Parts, ModelE
             network.embed, network.heads
         )));
     }
-    Ok(Parts::new(network.graph()?, "image", [1, 3, size, size]))
+    let preprocessing = Preprocess {
+        fit: Fit::Stretch { multiple_of: patch },
+        filter: PillowFilter::Bicubic,
+    };
+    Ok(Parts {
+        preprocessing: Some(preprocessing),
+        ..Parts::new(network.graph()?, "image", [1, 3, size, size])
+    })
 }
