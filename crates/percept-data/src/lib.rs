@@ -1,1 +1,23 @@
 //! Files in and out: weights, images, point clouds, and the synthetic world
+//!
+//! Every reader takes files as hostile: sizes are checked before memory is taken, errors name the file and
+//! what is wrong in it, and tell the corrupt from what is only not supported.
+
+pub mod arrays;
+pub mod atomic;
+pub mod checkpoint;
+pub mod error;
+pub mod images;
+pub mod load_report;
+pub mod names;
+pub mod safetensors;
+pub mod seeded;
+pub mod tensor;
+pub mod weights;
+mod zip;
+
+pub use error::{FaultKind, FileError};
+pub use load_report::{LoadError, LoadReport};
+pub use tensor::{DType, Tensor};
+pub use weights::{MemoryWeights, WeightError, WeightSource, open_weights};
+pub use zip::ZipFault;

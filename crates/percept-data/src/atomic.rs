@@ -1,0 +1,115 @@
+//! Files that appear whole or not at all.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+
+use tempfile::Builder;
+
+/// Writes the file at `path` beside its place and renames it when it is complete.
+///
+/// On any failure, of `write` or of the disk, an earlier file at `path` stays as it was and the
+/// half-written one is removed. A device or pipe (`/dev/stdout`) cannot be renamed over and is
+/// written directly.
+///
+/// ```
+/// use std::io::Write;
+/// let folder = tempfile::tempdir()?;
+/// let path = folder.path().join("answer.txt");
+/// percept_data::atomic::write_atomically(&path, |file| write!(file, "{}", 42))?;
+/// assert_eq!(std::fs::read_to_string(&path)?, "42");
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn write_atomically<T, E: From<io::Error>>(
+    path: &Path,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    // Following links first keeps a linked output a link.
+    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    if fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
+        return write_buffered(OpenOptions::new().write(true).open(&target)?, write);
+    }
+    let folder = match target.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let mut builder = Builder::new();
+    builder.prefix(".percept-").suffix(".tmp");
+    #[cfg(unix)]
+    {
+        // Temporary files are private by default; an output is as public as the user's umask says.
+        use std::os::unix::fs::PermissionsExt;
+        builder.permissions(fs::Permissions::from_mode(0o666));
+    }
+    let mut temporary = builder.tempfile_in(folder)?;
+    let value = write_buffered(temporary.as_file_mut(), write)?;
+    temporary.as_file().sync_all()?;
+    temporary.persist(&target).map_err(|failed| failed.error)?;
+    Ok(value)
+}
+
+fn write_buffered<T, E: From<io::Error>>(
+    file: impl Write,
+    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
+) -> Result<T, E> {
+    let mut writer = BufWriter::with_capacity(1 << 18, file);
+    let value = write(&mut writer)?;
+    writer.flush()?;
+    Ok(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_failed_write_leaves_the_old_file_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("out.bin");
+        fs::write(&path, "old").unwrap();
+        let failed: io::Result<()> = write_atomically(&path, |file| {
+            file.write_all(&[0; 1 << 19])?;
+            Err(io::Error::other("disk full"))
+        });
+        assert_eq!(failed.unwrap_err().to_string(), "disk full");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(file_names(folder.path()), ["out.bin"]);
+
+        write_atomically(&path, |file| file.write_all(b"new")).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(file_names(folder.path()), ["out.bin"]);
+    }
+
+    #[test]
+    fn a_folder_in_the_way_and_a_missing_folder_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let in_the_way = folder.path().join("taken");
+        fs::create_dir(&in_the_way).unwrap();
+        assert!(write_atomically(&in_the_way, |file| file.write_all(b"x")).is_err());
+        assert!(
+            write_atomically(&folder.path().join("no/such"), |file| file.write_all(b"x")).is_err()
+        );
+        assert_eq!(file_names(folder.path()), ["taken"]);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn links_and_devices_stay_what_they_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link) = (folder.path().join("file"), folder.path().join("link"));
+        fs::write(&file, "old").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        write_atomically(&link, |out| out.write_all(b"new")).unwrap();
+        assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        write_atomically(Path::new("/dev/null"), |out| out.write_all(b"gone")).unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+}
