@@ -76,7 +76,7 @@ def torch_engine(args, image):
     torch.set_num_interop_threads(1)
     settings = dict(setting.split("=", 1) for setting in args.set)
     model = torch_models.build(args.torch_model, settings)
-    # The faster memory format for convolutions on CPUs, and no worse for the others.
+    # The faster memory format for most of the convolutional work items; a ViT has one convolution.
     model = model.to(memory_format=torch.channels_last)
     batch = torch.from_numpy(image).to(memory_format=torch.channels_last)
     latest = {}
