@@ -1,5 +1,11 @@
 //! 2D convolutions on NCHW tensors.
 
+mod choose;
+mod gather;
+mod implicit;
+mod packed;
 mod shape;
 
+pub use choose::{choose_algorithm, supports};
+pub use packed::{PackedConv, conv2d};
 pub use shape::{ConvAlgorithm, ConvShape, Mode};

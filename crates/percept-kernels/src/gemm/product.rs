@@ -11,7 +11,6 @@ use crate::simd::{LANES, Simd, prefetch_read_l2, prefetch_write};
 /// Which axis of a product the bias runs along.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum BiasAxis {
-    #[allow(dead_code)] // convolutions follow
     Rows,
     Columns,
 }

@@ -226,6 +226,13 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
+    fn evens(self, a: __m256, b: __m256) -> __m256 {
+        supported!({
+            let pairs = _mm256_castps_pd(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+            _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(pairs))
+        })
+    }
+    #[inline(always)]
     fn transpose8(self, [a, b, c, d, e, f, g, h]: [__m256; 8]) -> [__m256; 8] {
         let [t0, t1, t2, t3] = transpose4([a, b, c, d]);
         let [t4, t5, t6, t7] = transpose4([e, f, g, h]);

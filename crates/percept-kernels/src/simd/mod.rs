@@ -129,6 +129,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     unsafe fn store_merge4(self, p: *mut f32, v: [Self::V; 4]);
     /// Lanes 1..8 of `a` moved down by one, and `last` behind them.
     fn shift_down(self, a: Self::V, last: f32) -> Self::V;
+    /// Every second lane: 0, 2, 4, 6 of `a`, then of `b`.
+    fn evens(self, a: Self::V, b: Self::V) -> Self::V;
     /// Turns 8 rows of 8 into 8 columns.
     fn transpose8(self, rows: [Self::V; 8]) -> [Self::V; 8];
 }

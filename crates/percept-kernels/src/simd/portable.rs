@@ -159,6 +159,10 @@ impl Simd for Portable {
         F32x8([a[1], a[2], a[3], a[4], a[5], a[6], a[7], last])
     }
     #[inline(always)]
+    fn evens(self, F32x8(a): F32x8, F32x8(b): F32x8) -> F32x8 {
+        F32x8([a[0], a[2], a[4], a[6], b[0], b[2], b[4], b[6]])
+    }
+    #[inline(always)]
     fn transpose8(self, rows: [F32x8; 8]) -> [F32x8; 8] {
         std::array::from_fn(|i| each(|j| rows[j].0[i]))
     }

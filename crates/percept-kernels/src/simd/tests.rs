@@ -48,6 +48,10 @@ impl Kernel for Operations {
             (s.max_lane(x), s.max_lane(s.sub(s.splat(0.0), x))),
             (100.125, 3.7)
         );
+        assert_eq!(
+            s.to_array(s.evens(x, y)),
+            [a, c, e, g, ys[0], ys[2], ys[4], ys[6]]
+        );
         assert_eq!(s.to_array(s.shift_down(x, 9.0)), [b, c, d, e, f, g, h, 9.0]);
     }
 }
