@@ -98,10 +98,14 @@ pub fn decode_image(file: &[u8]) -> Result<RgbImage, ImageFault> {
             });
         }
     };
-    let reader = || ImageReader::with_format(Cursor::new(file), format);
-    let (width, height) = reader()
-        .into_dimensions()
-        .map_err(|error| fault(error, name))?;
+    let mut reader = ImageReader::with_format(Cursor::new(file), format);
+    let (width, height) = match format {
+        // The decoder refuses an absurd size without telling it.
+        ImageFormat::Png => png_dimensions(file).ok_or(ImageFault::Truncated { format: name })?,
+        _ => ImageReader::with_format(Cursor::new(file), format)
+            .into_dimensions()
+            .map_err(|error| fault(error, name))?,
+    };
     if width.max(height) > MAX_SIDE_PIXELS || u64::from(width) * u64::from(height) > MAX_PIXELS {
         return Err(ImageFault::TooLarge { width, height });
     }
@@ -112,14 +116,20 @@ pub fn decode_image(file: &[u8]) -> Result<RgbImage, ImageFault> {
     let mut limits = Limits::default();
     // 16 bits of RGBA, and as much again for the decoder's own.
     limits.max_alloc = Some(u64::from(width) * u64::from(height) * 16 + (16 << 20));
-    let mut reader = reader();
     reader.limits(limits);
     let decoded = reader.decode().map_err(|error| fault(error, name))?;
     Ok(RgbImage {
-        width: width as usize,
-        height: height as usize,
+        width: decoded.width() as usize,
+        height: decoded.height() as usize,
         pixels: decoded.into_rgb8().into_raw(),
     })
+}
+
+/// The size that the first chunk of a PNG file claims.
+fn png_dimensions(file: &[u8]) -> Option<(u32, u32)> {
+    let width = file.get(16..)?.first_chunk()?;
+    let height = file.get(20..)?.first_chunk()?;
+    Some((u32::from_be_bytes(*width), u32::from_be_bytes(*height)))
 }
 
 /// Whether a JPEG file's segments lead to its end marker.
@@ -174,4 +184,120 @@ fn ends_early(error: &DecodingError) -> bool {
     ["unexpected end", "eof", "not enough", "no more bytes"]
         .iter()
         .any(|words| text.contains(words))
+}
+
+#[cfg(test)]
+mod tests {
+    use image::codecs::jpeg::JpegEncoder;
+    use image::{DynamicImage, GrayImage, Luma, Rgb, Rgba, RgbaImage};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gradient() -> image::RgbImage {
+        image::RgbImage::from_fn(37, 23, |x, y| Rgb([x as u8 * 6, y as u8 * 10, 128]))
+    }
+
+    fn png(image: &DynamicImage) -> Vec<u8> {
+        let mut file = Cursor::new(Vec::new());
+        image.write_to(&mut file, ImageFormat::Png).unwrap();
+        file.into_inner()
+    }
+
+    fn jpeg() -> Vec<u8> {
+        let mut file = Vec::new();
+        JpegEncoder::new_with_quality(&mut file, 95)
+            .encode_image(&gradient())
+            .unwrap();
+        file
+    }
+
+    #[test]
+    fn png_of_every_kind_becomes_rgb() {
+        let image = decode_image(&png(&gradient().into())).unwrap();
+        assert_eq!((image.width, image.height), (37, 23));
+        assert_eq!(image.pixels, gradient().into_raw());
+        let grey = GrayImage::from_pixel(2, 1, Luma([9])).into();
+        assert_eq!(decode_image(&png(&grey)).unwrap().pixels, [9; 6]);
+        let transparent = RgbaImage::from_pixel(1, 1, Rgba([1, 2, 3, 0])).into();
+        assert_eq!(decode_image(&png(&transparent)).unwrap().pixels, [1, 2, 3]);
+    }
+
+    #[test]
+    fn jpeg_is_close_to_what_was_encoded() {
+        let image = decode_image(&jpeg()).unwrap();
+        let differences = image
+            .pixels
+            .iter()
+            .zip(gradient().into_raw())
+            .map(|(&a, b)| a.abs_diff(b));
+        assert!(differences.max().unwrap() < 24);
+    }
+
+    #[test]
+    fn truncated_files_are_told_as_such() {
+        for file in [jpeg(), png(&gradient().into())] {
+            for kept in [file.len() / 2, file.len() * 9 / 10] {
+                let fault = decode_image(&file[..kept]).unwrap_err();
+                assert!(
+                    matches!(fault, ImageFault::Truncated { .. }),
+                    "{kept}: {fault}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn other_files_are_no_images() {
+        for (file, expected) in [
+            (&b""[..], "an empty file"),
+            (b"GIF89a......", "a GIF image"),
+            (b"text text", "unknown content"),
+        ] {
+            let fault = decode_image(file).unwrap_err();
+            assert!(fault.to_string().contains(expected), "{fault}");
+        }
+    }
+
+    #[test]
+    fn absurd_sizes_are_refused_before_memory_is_taken() {
+        let mut file = png(&gradient().into());
+        // Width and height stand in the first chunk, which its checksum covers.
+        file[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
+        let mut crc = flate2::Crc::new();
+        crc.update(&file[12..29]);
+        file[29..33].copy_from_slice(&crc.sum().to_be_bytes());
+        let fault = decode_image(&file).unwrap_err();
+        assert!(
+            matches!(
+                fault,
+                ImageFault::TooLarge {
+                    width: 0x7fff_ffff,
+                    ..
+                }
+            ),
+            "{fault}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_files_give_an_error_or_a_picture(
+            as_png in any::<bool>(),
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut file = if as_png { png(&gradient().into()) } else { jpeg() };
+            for (at, byte) in flips {
+                let at = at.index(file.len());
+                file[at] = byte;
+            }
+            if let Some(cut) = cut {
+                file.truncate(cut.index(file.len()));
+            }
+            if let Ok(image) = decode_image(&file) {
+                prop_assert_eq!(image.pixels.len(), image.width * image.height * 3);
+            }
+        }
+    }
 }

@@ -259,3 +259,171 @@ impl<'a> HeaderParser<'a> {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn npy(dict: &str, data: &[u8]) -> Vec<u8> {
+        let mut file = MAGIC.to_vec();
+        file.extend([1, 0]);
+        file.extend((dict.len() as u16).to_le_bytes());
+        file.extend(dict.as_bytes());
+        file.extend(data);
+        file
+    }
+
+    #[test]
+    fn headers_of_many_hands_are_read() {
+        let data: Vec<u8> = (0..6).collect();
+        let table: [(&str, &[usize]); 6] = [
+            (
+                "{'descr': '|u1', 'fortran_order': False, 'shape': (2, 3), }  \n",
+                &[2, 3],
+            ),
+            (
+                "{\"shape\":(6,),\"fortran_order\":False,\"descr\":\"|u1\"}",
+                &[6],
+            ),
+            (
+                "{'descr': '<i1', 'fortran_order': False, 'shape': (2L, 3L), }",
+                &[2, 3],
+            ),
+            (
+                "{'descr': '|b1', 'fortran_order': True, 'shape': (6,), }",
+                &[6],
+            ),
+            (
+                "{'descr': '<f2', 'fortran_order': False, 'shape': (3, 1), }",
+                &[3, 1],
+            ),
+            (
+                "{ 'descr' : '|u1' , 'fortran_order' : False , 'shape' : ( 1 , 6 ) }",
+                &[1, 6],
+            ),
+        ];
+        for (dict, shape) in table {
+            let file = npy(dict, &data);
+            let tensor = parse_npy(&file).unwrap_or_else(|fault| panic!("{dict}: {fault}"));
+            assert_eq!(
+                (tensor.shape(), tensor.bytes()),
+                (shape, &data[..]),
+                "{dict}"
+            );
+        }
+        let scalar = npy(
+            "{'descr': '<f8', 'fortran_order': False, 'shape': (), }",
+            &7f64.to_le_bytes(),
+        );
+        assert_eq!(*parse_npy(&scalar).unwrap().to_f64(), [7.0]);
+    }
+
+    #[test]
+    fn bad_headers_are_told() {
+        let table = [
+            (
+                "{'descr': '|u1', 'fortran_order': False, 'shape': (7,), }",
+                "needs 7 bytes, the file holds 6",
+            ),
+            (
+                "{'descr': '<f8', 'fortran_order': False, 'shape': (4000000000000,), }",
+                "needs 32000000000000 bytes",
+            ),
+            (
+                "{'descr': '<f8', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
+                "corrupt npy",
+            ),
+            (
+                "{'descr': '|u1', 'fortran_order': False, 'shape': (-6,), }",
+                "not the dict",
+            ),
+            (
+                "{'descr': '|u1', 'fortran_order': Maybe, 'shape': (6,), }",
+                "not the dict",
+            ),
+            ("{'descr': '|u1', 'shape': (6,), }", "not the dict"),
+            (
+                "{'descr': '|u1', 'descr': '|u1', 'fortran_order': False, 'shape': (6,), }",
+                "not the dict",
+            ),
+            (
+                "{'descr': '|u1', 'fortran_order': False, 'shape': (6,), } x",
+                "not the dict",
+            ),
+            (
+                "{'descr': '>f4', 'fortran_order': False, 'shape': (1,), }",
+                "element type >f4 is not supported",
+            ),
+            (
+                "{'descr': '|O', 'fortran_order': False, 'shape': (1,), }",
+                "element type |O is not supported",
+            ),
+            (
+                "{'descr': [('x', '<f4'), ('y', '<f4')], 'fortran_order': False, 'shape': (1,), }",
+                "[('x', '<f4'), ('y', '<f4')] is not supported",
+            ),
+        ];
+        for (dict, expected) in table {
+            let error = parse_npy(&npy(dict, &[0; 6])).unwrap_err().to_string();
+            assert!(error.contains(expected), "{dict}: {error}");
+        }
+        assert!(
+            parse_npy(b"PK\x03\x04")
+                .unwrap_err()
+                .to_string()
+                .contains("a zip archive")
+        );
+        assert!(
+            parse_npy(b"\x93NUMPY\x09\x00")
+                .unwrap_err()
+                .to_string()
+                .contains("format version 9")
+        );
+    }
+
+    #[test]
+    fn bf16_has_no_npy_form() {
+        let tensor = Tensor::new(DType::BF16, vec![1], vec![0, 0]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.npy");
+        assert!(
+            write_npy(&path, &tensor)
+                .unwrap_err()
+                .to_string()
+                .contains("bf16")
+        );
+        assert!(!path.exists());
+    }
+
+    proptest! {
+        #[test]
+        fn written_arrays_are_read_back(shape in prop::collection::vec(0usize..5, 0..5)) {
+            let values: Vec<i64> = (0..shape.iter().product::<usize>() as i64).collect();
+            let tensor = Tensor::from_values(shape, &values).unwrap();
+            let header = encode_header(&tensor).unwrap();
+            prop_assert_eq!(header.len() % ALIGNMENT, 0);
+            let file = [&header[..], tensor.bytes()].concat();
+            prop_assert_eq!(parse_npy(&file).unwrap(), tensor);
+        }
+
+        #[test]
+        fn damaged_files_give_an_error_or_an_array(
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..5),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut file = npy("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 3), }", &[7; 24]);
+            for (at, byte) in flips {
+                let at = at.index(file.len());
+                file[at] = byte;
+            }
+            if let Some(cut) = cut {
+                file.truncate(cut.index(file.len()));
+            }
+            if let Ok(tensor) = parse_npy(&file) {
+                prop_assert!(tensor.bytes().len() <= file.len());
+            }
+        }
+    }
+}

@@ -51,3 +51,84 @@ pub fn write_npz(path: &Path, arrays: &[(String, Tensor<'_>)]) -> Result<(), Fil
     })
     .map_err(|fault| FileError::new(path, fault))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::tensor::DType;
+
+    const BY_NUMPY: &[u8] = include_bytes!("../../tests/fixtures/numpy.npz");
+
+    #[test]
+    fn what_numpy_compressed_is_read() {
+        let ramp = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0];
+        let arrays = parse_npz(BY_NUMPY).unwrap();
+        let table: [(&str, DType, &[usize], &[f32]); 8] = [
+            ("f32", DType::F32, &[2, 3], &ramp),
+            ("fortran", DType::F32, &[2, 3], &ramp),
+            ("f64", DType::F64, &[2, 3], &ramp),
+            ("i64", DType::I64, &[], &[7.0]),
+            ("u8", DType::U8, &[2, 3], &ramp),
+            (
+                "bool",
+                DType::Bool,
+                &[2, 3],
+                &[0.0, 0.0, 0.0, 1.0, 1.0, 1.0],
+            ),
+            ("f16", DType::F16, &[2, 3], &ramp),
+            ("empty", DType::I32, &[0, 3], &[]),
+        ];
+        assert_eq!(arrays.len(), table.len());
+        for ((name, tensor), (expected, dtype, shape, values)) in arrays.iter().zip(table) {
+            assert_eq!(
+                (name.as_str(), tensor.dtype(), tensor.shape()),
+                (expected, dtype, shape)
+            );
+            assert_eq!(*tensor.to_f32(), *values, "{name}");
+        }
+    }
+
+    #[test]
+    fn written_archives_are_read_back_and_repeat() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.npz");
+        let arrays = parse_npz(BY_NUMPY).unwrap();
+        write_npz(&path, &arrays).unwrap();
+        assert_eq!(read_npz(&path).unwrap(), arrays);
+        let first = std::fs::read(&path).unwrap();
+        write_npz(&path, &arrays).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), first);
+    }
+
+    #[test]
+    fn a_fault_names_its_array() {
+        let mut file = Vec::new();
+        let mut zip = ZipWriter::new(&mut file);
+        zip.add("broken.npy", &[b"\x93NUMPY\x01\x00"]).unwrap();
+        zip.finish().unwrap();
+        let error = parse_npz(&file).unwrap_err().to_string();
+        assert_eq!(error, "corrupt npy array `broken`: the header is cut off");
+    }
+
+    proptest! {
+        #[test]
+        fn damaged_archives_give_an_error_or_arrays(
+            flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
+            cut in prop::option::of(any::<prop::sample::Index>()),
+        ) {
+            let mut file = BY_NUMPY.to_vec();
+            for (at, byte) in flips {
+                let at = at.index(file.len());
+                file[at] = byte;
+            }
+            if let Some(cut) = cut {
+                file.truncate(cut.index(file.len()));
+                prop_assert!(parse_npz(&file).is_err());
+            } else {
+                drop(parse_npz(&file));
+            }
+        }
+    }
+}

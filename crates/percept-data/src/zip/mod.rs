@@ -3,6 +3,8 @@
 //! Sizes, offsets and counts that the archive claims are checked against its bytes before anything is
 //! allocated; entries are found once, then lent straight from the map when they are not compressed.
 
+#[cfg(test)]
+mod tests;
 mod writer;
 
 use std::borrow::Cow;
