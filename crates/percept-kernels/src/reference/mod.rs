@@ -15,7 +15,7 @@ mod resize;
 mod softmax;
 
 pub use attention::attention;
-pub use conv::conv2d;
+pub use conv::{conv_transpose2d, conv2d};
 pub use elementwise::{activate, binary, unary};
 pub use matmul::{linear, matmul};
 pub use norm::{batch_norm, group_norm, layer_norm, rms_norm};
