@@ -20,8 +20,14 @@ fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) ->
 /// 2^x within 1.5e-7 relative; 0 below -126.5 and infinity from 127.5 on.
 #[inline(always)]
 pub fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
+    exp2_below_128(s, s.min(s.splat(128.0), x))
+}
+
+/// [`exp2`] without the check for overflow.
+#[inline(always)]
+pub(crate) fn exp2_below_128<S: Simd>(s: S, x: S::V) -> S::V {
     // `max` and `min` give the second operand for NaN, so NaN passes through. 2^-127 comes out of `pow2` as 0.
-    let x = s.min(s.splat(128.0), s.max(s.splat(-127.0), x));
+    let x = s.max(s.splat(-127.0), x);
     let whole = s.round(x);
     let part = s.sub(x, whole);
     let slope = polynomial(

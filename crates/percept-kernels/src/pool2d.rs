@@ -191,8 +191,8 @@ fn pool(cpu: &Cpu, shape: &Pool2dShape, fold: Fold, x: &[f32], y: &mut [f32]) {
     let planes = shape.batch * shape.channels;
     let in_area = shape.height * shape.width;
     let out_area = shape.out_height() * shape.out_width();
-    // One window's row after another is folded to `padded` numbers, which the columns then fold.
-    let padded = shape.width + 2 * shape.padding[1] + shape.kernel[1];
+    // The rows of a window are folded to one padded row, then its columns; the last window may hang over the padding.
+    let padded = shape.width + 2 * shape.padding[1] + shape.kernel[1] + shape.stride[1];
     let columns: Vec<Window> = (0..shape.out_width())
         .map(|j| shape.column_window(j))
         .collect();

@@ -13,7 +13,7 @@ use super::{AttentionShape, HeadsView};
 use crate::aligned::SharedMut;
 use crate::cpu::Scratch;
 use crate::isa::Kernel;
-use crate::math::exp2;
+use crate::math::exp2_below_128;
 use crate::simd::{LANES, Simd};
 
 /// How the work is cut, from the shape only.
@@ -299,7 +299,7 @@ fn soften<S: Simd>(
     for j in 0..PANEL_VECTORS {
         let before = s.read(&max_state[j * LANES..]);
         max[j] = s.max(before, block_max[j]);
-        decay[j] = exp2(s, s.sub(before, max[j]));
+        decay[j] = exp2_below_128(s, s.sub(before, max[j]));
         sum[j] = s.mul(s.read(&sum_state[j * LANES..]), decay[j]);
     }
     for row in scores.chunks_exact_mut(PANEL) {
@@ -307,7 +307,7 @@ fn soften<S: Simd>(
         unsafe {
             let mut weight = load_row(s, row.as_ptr());
             for j in 0..PANEL_VECTORS {
-                weight[j] = exp2(s, s.sub(weight[j], max[j]));
+                weight[j] = exp2_below_128(s, s.sub(weight[j], max[j]));
                 sum[j] = s.add(sum[j], weight[j]);
             }
             store_row(s, row.as_mut_ptr(), weight);
