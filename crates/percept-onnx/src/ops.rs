@@ -316,10 +316,13 @@ fn resize(
         ],
         ResizeMode::Bilinear => vec![("mode", Text("linear")), half_pixel],
         ResizeMode::Bicubic => vec![("mode", Text("cubic")), cubic(-0.75), half_pixel],
-        ResizeMode::BilinearAntialias => {
-            vec![("mode", Text("linear")), ("antialias", Int(1)), half_pixel]
-        }
         // Antialiased filters are cut at the edge and normalised, which ONNX calls exclude_outside.
+        ResizeMode::BilinearAntialias => vec![
+            ("mode", Text("linear")),
+            ("antialias", Int(1)),
+            ("exclude_outside", Int(1)),
+            half_pixel,
+        ],
         ResizeMode::BicubicAntialias => vec![
             ("mode", Text("cubic")),
             cubic(-0.5),
