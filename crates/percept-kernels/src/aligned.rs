@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
+use memmap2::MmapMut;
 use thiserror::Error;
 
 /// Alignment of every buffer: a cache line.
@@ -12,11 +13,19 @@ pub const LINE_BYTES: usize = 64;
 /// Floats in a cache line.
 pub const FLOATS_PER_LINE: usize = LINE_BYTES / size_of::<f32>();
 
+/// Size of a huge page.
+const HUGE_PAGE_BYTES: usize = 2 << 20;
+
 /// A zeroed buffer that starts on a cache line and is a whole number of lines long.
+///
+/// Large ones lie on huge pages where the system grants them: kernels that walk several megabytes with strides spend up
+/// to a third of their time on page tables otherwise.
 #[derive(Debug)]
 pub struct AlignedBuf {
     start: NonNull<u8>,
     len_bytes: usize,
+    /// Holds the memory of a large buffer.
+    mapping: Option<MmapMut>,
 }
 
 // SAFETY: it owns its memory, like a Box<[u8]>.
@@ -31,11 +40,35 @@ impl AlignedBuf {
         if len_bytes == 0 {
             return AlignedBuf::default();
         }
+        if len_bytes >= HUGE_PAGE_BYTES
+            && let Some(buffer) = AlignedBuf::mapped(len_bytes)
+        {
+            return buffer;
+        }
         let layout = Self::layout(len_bytes);
         // SAFETY: the layout is not empty.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) })
             .unwrap_or_else(|| handle_alloc_error(layout));
-        AlignedBuf { start, len_bytes }
+        AlignedBuf {
+            start,
+            len_bytes,
+            mapping: None,
+        }
+    }
+
+    /// Memory straight from the system, zero by nature and not resident until it is touched.
+    fn mapped(len_bytes: usize) -> Option<AlignedBuf> {
+        // Room to start on a huge page; what lies before it is never touched.
+        let mut mapping = MmapMut::map_anon(len_bytes + HUGE_PAGE_BYTES).ok()?;
+        #[cfg(target_os = "linux")]
+        let _ = mapping.advise(memmap2::Advice::HugePage); // a wish: slower without, not wrong
+        let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        let start = NonNull::new(mapping.get_mut(before..before + len_bytes)?.as_mut_ptr())?;
+        Some(AlignedBuf {
+            start,
+            len_bytes,
+            mapping: Some(mapping),
+        })
     }
 
     /// A zeroed buffer of at least `len` floats.
@@ -85,6 +118,7 @@ impl Default for AlignedBuf {
         AlignedBuf {
             start: NonNull::<Line>::dangling().cast(),
             len_bytes: 0,
+            mapping: None,
         }
     }
 }
@@ -94,7 +128,7 @@ struct Line;
 
 impl Drop for AlignedBuf {
     fn drop(&mut self) {
-        if self.len_bytes > 0 {
+        if self.len_bytes > 0 && self.mapping.is_none() {
             // SAFETY: allocated in `zeroed` with this very layout.
             unsafe { dealloc(self.start.as_ptr(), Self::layout(self.len_bytes)) }
         }
@@ -277,7 +311,7 @@ mod tests {
 
     #[test]
     fn buffers_are_zeroed_aligned_and_rounded() {
-        for len in [0, 1, 64, 65, 1000] {
+        for len in [0, 1, 64, 65, 1000, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + 1] {
             let buffer = AlignedBuf::zeroed(len);
             assert_eq!(buffer.len(), len.next_multiple_of(64));
             assert!(buffer.bytes().as_ptr().addr().is_multiple_of(64));

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
 
@@ -38,6 +38,7 @@ pub struct Cpu {
     threads: usize,
     /// The calling thread's scratch; its lock also keeps parallel regions one at a time.
     caller: Mutex<Scratch>,
+    shared: Mutex<Scratch>,
     scratch_bytes: Arc<AtomicUsize>,
 }
 
@@ -64,6 +65,7 @@ impl Cpu {
             pool,
             threads,
             caller: Mutex::new(scratch()),
+            shared: Mutex::new(scratch()),
             scratch_bytes,
         })
     }
@@ -81,6 +83,11 @@ impl Cpu {
     /// Bytes of scratch memory held by all threads.
     pub fn scratch_bytes(&self) -> usize {
         self.scratch_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Scratch memory that the blocks of a call fill and read together, over several parallel regions.
+    pub fn shared_scratch(&self) -> MutexGuard<'_, Scratch> {
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs `body(block, scratch)` for every block in `0..blocks`, on all threads, and returns when all are done.

@@ -34,10 +34,11 @@ fn first_lanes(n: usize) -> __m256i {
 fn transpose4([a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
     // SAFETY: only called with an `Avx2` at hand.
     unsafe {
-        let [ab_low, ab_high] =
-            [_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b)].map(|v| _mm256_castps_pd(v));
-        let [cd_low, cd_high] =
-            [_mm256_unpacklo_ps(c, d), _mm256_unpackhi_ps(c, d)].map(|v| _mm256_castps_pd(v));
+        // One by one: a closure given to `map` would not be compiled for AVX.
+        let ab_low = _mm256_castps_pd(_mm256_unpacklo_ps(a, b));
+        let ab_high = _mm256_castps_pd(_mm256_unpackhi_ps(a, b));
+        let cd_low = _mm256_castps_pd(_mm256_unpacklo_ps(c, d));
+        let cd_high = _mm256_castps_pd(_mm256_unpackhi_ps(c, d));
         [
             _mm256_castpd_ps(_mm256_unpacklo_pd(ab_low, cd_low)),
             _mm256_castpd_ps(_mm256_unpackhi_pd(ab_low, cd_low)),
@@ -200,23 +201,45 @@ impl Simd for Avx2 {
     unsafe fn load_split4(self, p: *const f32) -> [__m256; 4] {
         // SAFETY: the caller gives 32 readable floats; the last load covers 28..32.
         unsafe {
-            let pair = |at: usize| {
-                let low = _mm256_castps128_ps256(_mm_loadu_ps(p.add(at)));
-                _mm256_insertf128_ps::<1>(low, _mm_loadu_ps(p.add(at + 16)))
-            };
-            transpose4([pair(0), pair(4), pair(8), pair(12)])
+            transpose4([
+                _mm256_loadu2_m128(p.add(16), p),
+                _mm256_loadu2_m128(p.add(20), p.add(4)),
+                _mm256_loadu2_m128(p.add(24), p.add(8)),
+                _mm256_loadu2_m128(p.add(28), p.add(12)),
+            ])
         }
     }
     #[inline(always)]
-    unsafe fn store_merge4(self, p: *mut f32, v: [__m256; 4]) {
+    fn merge4(self, v: [__m256; 4]) -> [__m256; 4] {
         let [a, b, c, d] = transpose4(v);
-        // SAFETY: the caller gives 32 writable floats.
+        supported!([
+            _mm256_permute2f128_ps::<0x20>(a, b),
+            _mm256_permute2f128_ps::<0x20>(c, d),
+            _mm256_permute2f128_ps::<0x31>(a, b),
+            _mm256_permute2f128_ps::<0x31>(c, d),
+        ])
+    }
+    #[inline(always)]
+    unsafe fn load_split2(self, p: *const f32) -> [__m256; 2] {
+        // SAFETY: the caller gives 16 readable floats; the last load covers 12..16.
         unsafe {
-            _mm256_storeu_ps(p, _mm256_permute2f128_ps::<0x20>(a, b));
-            _mm256_storeu_ps(p.add(8), _mm256_permute2f128_ps::<0x20>(c, d));
-            _mm256_storeu_ps(p.add(16), _mm256_permute2f128_ps::<0x31>(a, b));
-            _mm256_storeu_ps(p.add(24), _mm256_permute2f128_ps::<0x31>(c, d));
+            let low = _mm256_loadu2_m128(p.add(8), p);
+            let high = _mm256_loadu2_m128(p.add(12), p.add(4));
+            [
+                _mm256_shuffle_ps::<0x88>(low, high),
+                _mm256_shuffle_ps::<0xDD>(low, high),
+            ]
         }
+    }
+    #[inline(always)]
+    fn merge2(self, [a, b]: [__m256; 2]) -> [__m256; 2] {
+        supported!({
+            let (low, high) = (_mm256_unpacklo_ps(a, b), _mm256_unpackhi_ps(a, b));
+            [
+                _mm256_permute2f128_ps::<0x20>(low, high),
+                _mm256_permute2f128_ps::<0x31>(low, high),
+            ]
+        })
     }
     #[inline(always)]
     fn shift_down(self, a: __m256, last: f32) -> __m256 {

@@ -122,11 +122,27 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for reading 32 floats.
     unsafe fn load_split4(self, p: *const f32) -> [Self::V; 4];
-    /// Merges 4 vectors into 32 consecutive floats: element 4t + j is lane t of vector j.
+    /// Undoes [`Simd::load_split4`]: element 4t + j of the 32 is lane t of vector j.
+    fn merge4(self, v: [Self::V; 4]) -> [Self::V; 4];
+    /// Stores the 32 floats of [`Simd::merge4`].
     ///
     /// # Safety
     /// `p` must be valid for writing 32 floats.
-    unsafe fn store_merge4(self, p: *mut f32, v: [Self::V; 4]);
+    #[inline(always)]
+    unsafe fn store_merge4(self, p: *mut f32, v: [Self::V; 4]) {
+        let parts = self.merge4(v);
+        for i in 0..4 {
+            // SAFETY: the caller gives 32 writable floats.
+            unsafe { self.store(p.add(i * LANES), parts[i]) };
+        }
+    }
+    /// Splits 16 consecutive floats by 2: lane t of vector j is element 2t + j.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading 16 floats.
+    unsafe fn load_split2(self, p: *const f32) -> [Self::V; 2];
+    /// Undoes [`Simd::load_split2`]: element 2t + j of the 16 is lane t of vector j.
+    fn merge2(self, v: [Self::V; 2]) -> [Self::V; 2];
     /// Lanes 1..8 of `a` moved down by one, and `last` behind them.
     fn shift_down(self, a: Self::V, last: f32) -> Self::V;
     /// Every second lane: 0, 2, 4, 6 of `a`, then of `b`.

@@ -146,13 +146,17 @@ impl Simd for Portable {
         std::array::from_fn(|j| each(|t| unsafe { *p.add(4 * t + j) }))
     }
     #[inline(always)]
-    unsafe fn store_merge4(self, p: *mut f32, v: [F32x8; 4]) {
-        for (j, v) in v.iter().enumerate() {
-            for t in 0..LANES {
-                // SAFETY: the caller gives 32 writable floats.
-                unsafe { *p.add(4 * t + j) = v.0[t] }
-            }
-        }
+    fn merge4(self, v: [F32x8; 4]) -> [F32x8; 4] {
+        std::array::from_fn(|part| each(|i| v[i % 4].0[2 * part + i / 4]))
+    }
+    #[inline(always)]
+    unsafe fn load_split2(self, p: *const f32) -> [F32x8; 2] {
+        // SAFETY: the caller gives 16 readable floats.
+        std::array::from_fn(|j| each(|t| unsafe { *p.add(2 * t + j) }))
+    }
+    #[inline(always)]
+    fn merge2(self, v: [F32x8; 2]) -> [F32x8; 2] {
+        std::array::from_fn(|part| each(|i| v[i % 2].0[4 * part + i / 2]))
     }
     #[inline(always)]
     fn shift_down(self, F32x8(a): F32x8, last: f32) -> F32x8 {

@@ -85,10 +85,22 @@ impl Kernel for Memory {
                 std::array::from_fn(|t| (4 * t + j) as f32)
             );
         }
-        let mut merged = [0.0f32; 32];
-        // SAFETY: 32 floats are there.
-        unsafe { s.store_merge4(merged.as_mut_ptr(), split) };
-        assert_eq!(merged[..], source[..32]);
+        assert_eq!(
+            s.merge4(split).map(|v| s.to_array(v)).as_flattened(),
+            &source[..32]
+        );
+        // SAFETY: 16 floats are there.
+        let split = unsafe { s.load_split2(source.as_ptr()) };
+        for j in 0..2 {
+            assert_eq!(
+                s.to_array(split[j]),
+                std::array::from_fn(|t| (2 * t + j) as f32)
+            );
+        }
+        assert_eq!(
+            s.merge2(split).map(|v| s.to_array(v)).as_flattened(),
+            &source[..16]
+        );
         let rows: [S::V; 8] = std::array::from_fn(|i| s.read(&source[8 * i..]));
         for (j, column) in s.transpose8(rows).into_iter().enumerate() {
             assert_eq!(
