@@ -1,8 +1,10 @@
 //! Packed weights, and the convolution that dispatches on how they are packed.
 
 use super::choose::supports;
+use super::depthwise::depthwise_conv2d;
 use super::implicit::{self, ImplicitWeights};
 use super::shape::{ConvAlgorithm, ConvShape};
+use super::winograd::{self, F2, F4, WinogradWeights};
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
 
@@ -47,6 +49,9 @@ impl ChannelPart {
 #[derive(Debug)]
 enum Weights {
     Implicit(ImplicitWeights),
+    Winograd4(WinogradWeights),
+    Winograd2(WinogradWeights),
+    Depthwise(Vec<f32>),
 }
 
 impl PackedConv {
@@ -69,9 +74,17 @@ impl PackedConv {
             ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => {
                 Weights::Implicit(ImplicitWeights::pack(cpu, shape, weight_oihw))
             }
-            ConvAlgorithm::Winograd4 | ConvAlgorithm::Winograd2 | ConvAlgorithm::Depthwise => {
-                unreachable!("refused above")
-            }
+            ConvAlgorithm::Winograd4 => Weights::Winograd4(WinogradWeights::pack::<F4, 4, 6>(
+                shape.out_channels,
+                shape.in_channels,
+                weight_oihw,
+            )),
+            ConvAlgorithm::Winograd2 => Weights::Winograd2(WinogradWeights::pack::<F2, 2, 4>(
+                shape.out_channels,
+                shape.in_channels,
+                weight_oihw,
+            )),
+            ConvAlgorithm::Depthwise => Weights::Depthwise(weight_oihw.to_vec()),
         };
         PackedConv {
             algorithm,
@@ -89,6 +102,8 @@ impl PackedConv {
     pub fn bytes(&self) -> usize {
         match &self.weights {
             Weights::Implicit(weights) => weights.bytes(),
+            Weights::Winograd4(weights) | Weights::Winograd2(weights) => weights.bytes(),
+            Weights::Depthwise(weights) => size_of_val(&weights[..]),
         }
     }
 }
@@ -124,6 +139,11 @@ pub fn conv2d(
             shape.batch * shape.in_channels,
             "length of the input scale"
         );
+        assert!(
+            matches!(weights.weights, Weights::Implicit(_)),
+            "{} takes no input scale",
+            weights.algorithm
+        );
     }
     if y.is_empty() {
         return;
@@ -133,6 +153,13 @@ pub fn conv2d(
         Weights::Implicit(packed) => {
             implicit::conv2d(cpu, shape, packed, x, input_scale, epilogue, y)
         }
+        Weights::Winograd4(packed) => {
+            winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, y)
+        }
+        Weights::Winograd2(packed) => {
+            winograd::conv2d::<F2, 2, 4>(cpu, shape, packed, x, epilogue, y)
+        }
+        Weights::Depthwise(weight) => depthwise_conv2d(cpu, shape, weight, x, epilogue, None, y),
     }
 }
 

@@ -1,0 +1,147 @@
+//! A band of input rows in scratch memory: padded with zeros and sorted by column phase, so that kernels neither test for
+//! borders nor stride.
+
+use crate::conv::ConvShape;
+use crate::simd::{LANES, Simd};
+
+/// Output rows that a kernel may compute beyond the band's last one.
+pub(super) const SPARE_ROWS: usize = 7;
+/// Output columns that a kernel computes together.
+pub(super) const COLUMNS: usize = 2 * LANES;
+
+/// How a band lies in memory: [padded row][column % stride][column / stride].
+#[derive(Clone, Copy)]
+pub(super) struct BandLayout {
+    /// Output rows of a band.
+    pub(super) out_rows: usize,
+    /// Floats of a phase of a row.
+    pub(super) pitch: usize,
+    /// Floats of a row.
+    pub(super) row_len: usize,
+}
+
+impl BandLayout {
+    pub(super) fn new(shape: &ConvShape) -> Self {
+        /// Half of the first-level cache: a band is read right after it is written.
+        const BAND_FLOATS: usize = 16 * 1024 / size_of::<f32>();
+        let [_, stride] = shape.stride;
+        let reach = (shape.kernel[1] - 1) * shape.dilation[1] / stride;
+        let held = (shape.width + shape.padding[1]).div_ceil(stride) + LANES;
+        let pitch = (shape.out_width().next_multiple_of(COLUMNS) + reach)
+            .max(held)
+            .next_multiple_of(LANES);
+        let row_len = stride * pitch;
+        let out_rows =
+            (BAND_FLOATS / (row_len * shape.stride[0])).clamp(8, shape.out_height().max(8));
+        Self {
+            out_rows,
+            pitch,
+            row_len,
+        }
+    }
+
+    /// Offset of a tap's first column from the start of its output row.
+    pub(super) fn tap_offset(&self, shape: &ConvShape, [y, x]: [usize; 2]) -> usize {
+        let column = x * shape.dilation[1];
+        let stride = shape.stride[1];
+        y * shape.dilation[0] * self.row_len + column % stride * self.pitch + column / stride
+    }
+
+    fn in_rows(&self, shape: &ConvShape, out_rows: usize) -> usize {
+        (out_rows - 1) * shape.stride[0] + (shape.kernel[0] - 1) * shape.dilation[0] + 1
+    }
+
+    pub(super) fn len(&self, shape: &ConvShape) -> usize {
+        self.in_rows(shape, self.out_rows + SPARE_ROWS) * self.row_len
+    }
+
+    /// Copies what the output rows from `first_row` on need of a plane.
+    #[inline(always)]
+    pub(super) fn fill<S: Simd>(
+        &self,
+        s: S,
+        shape: &ConvShape,
+        plane: &[f32],
+        first_row: usize,
+        out_rows: usize,
+        band: &mut [f32],
+    ) {
+        let rows = band
+            .chunks_exact_mut(self.row_len)
+            .take(self.in_rows(shape, out_rows));
+        for (index, to) in rows.enumerate() {
+            let padded = first_row * shape.stride[0] + index;
+            let row = padded.wrapping_sub(shape.padding[0]);
+            if row < shape.height {
+                self.fill_row(
+                    s,
+                    shape,
+                    &plane[row * shape.width..(row + 1) * shape.width],
+                    to,
+                );
+            } else {
+                to.fill(0.0);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn fill_row<S: Simd>(&self, s: S, shape: &ConvShape, from: &[f32], to: &mut [f32]) {
+        let [_, padding] = shape.padding;
+        match shape.stride[1] {
+            1 => {
+                to[..padding].fill(0.0);
+                copy_then_clear(s, from, &mut to[padding..]);
+            }
+            2 => {
+                // Even input columns fall on the phase of the padding, odd ones on the other.
+                let (even, odd) = (padding % 2, (padding + 1) % 2);
+                let starts = [(padding - even) / 2, (padding + 1 - odd) / 2];
+                let (first, second) = to.split_at_mut(self.pitch);
+                let [even, odd] = if even == 0 {
+                    [first, second]
+                } else {
+                    [second, first]
+                };
+                even[..starts[0]].fill(0.0);
+                odd[..starts[1]].fill(0.0);
+                let (mut even, mut odd) = (&mut even[starts[0]..], &mut odd[starts[1]..]);
+                for part in from.chunks(2 * LANES) {
+                    let mut whole = [0.0; 2 * LANES];
+                    let source = if part.len() == whole.len() {
+                        part
+                    } else {
+                        whole[..part.len()].copy_from_slice(part);
+                        &whole
+                    };
+                    // SAFETY: `source` has 16 floats.
+                    let [e, o] = unsafe { s.load_split2(source.as_ptr()) };
+                    s.write(even, e);
+                    s.write(odd, o);
+                    (even, odd) = (&mut even[LANES..], &mut odd[LANES..]);
+                }
+                even.fill(0.0);
+                odd.fill(0.0);
+            }
+            stride => {
+                to.fill(0.0);
+                for (column, &value) in from.iter().enumerate() {
+                    let padded = column + padding;
+                    // Columns that no output reads may lie past the end.
+                    if let Some(to) = to.get_mut(padded % stride * self.pitch + padded / stride) {
+                        *to = value;
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn copy_then_clear<S: Simd>(s: S, from: &[f32], mut to: &mut [f32]) {
+    for part in from.chunks(LANES) {
+        s.write(to, s.read(part));
+        to = &mut to[LANES..];
+    }
+    to.fill(0.0);
+}

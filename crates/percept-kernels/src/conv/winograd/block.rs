@@ -1,0 +1,336 @@
+//! One block of the work: some tiles by some output channels, from NCHW to NCHW.
+
+use std::ops::Range;
+
+use super::multiply::Panel;
+use super::prefetch::{Prefetcher, Purpose};
+use super::source::{BORDER_ROW, Source};
+use super::target::{Clipped, Target, Whole};
+use super::tiles::{PANEL, Panels, Segment, TileGrid};
+use super::transform::{Tile, input_tiles, output_tiles};
+use super::weights::{CHANNEL_GROUP, WinogradWeights};
+use crate::activation::Activation;
+use crate::aligned::{FLOATS_PER_LINE, SharedMut};
+use crate::conv::ConvShape;
+use crate::epilogue::Epilogue;
+use crate::simd::{LANES, Simd};
+
+/// What the blocks of one convolution share.
+pub(super) struct Job<'a> {
+    pub(super) shape: &'a ConvShape,
+    pub(super) weights: &'a WinogradWeights,
+    pub(super) x: &'a [f32],
+    pub(super) epilogue: Epilogue<'a>,
+    pub(super) y: SharedMut<'a, f32>,
+    pub(super) grid: TileGrid,
+    pub(super) buffers: Buffers,
+}
+
+/// How V (transformed inputs) and M (products) lie in memory:
+/// V is [position][panel][channel][tile of the panel], M is [position][output channel][tile].
+#[derive(Clone, Copy)]
+pub(super) struct Buffers {
+    positions: usize,
+    block_tiles: usize,
+    panel_stride: usize,
+    v_stride: usize,
+    m_stride: usize,
+}
+
+impl Buffers {
+    /// Room for `tiles` tiles and `out_channels` output channels at a time.
+    pub(super) fn new(
+        positions: usize,
+        in_channels: usize,
+        out_channels: usize,
+        tiles: usize,
+    ) -> Self {
+        let panels = tiles.div_ceil(PANEL);
+        let block_tiles = panels * PANEL;
+        let panel_stride = odd_lines(in_channels * PANEL);
+        // Segments of fewer than eight tiles are read as eight: the last one past the end of M.
+        let products = out_channels.next_multiple_of(CHANNEL_GROUP) * block_tiles + LANES;
+        Self {
+            positions,
+            block_tiles,
+            panel_stride,
+            v_stride: odd_lines(panels * panel_stride),
+            m_stride: odd_lines(products),
+        }
+    }
+
+    pub(super) fn block_tiles(&self) -> usize {
+        self.block_tiles
+    }
+
+    pub(super) fn v_len(&self) -> usize {
+        self.positions * self.v_stride
+    }
+
+    pub(super) fn m_len(&self) -> usize {
+        self.positions * self.m_stride
+    }
+}
+
+/// Rounds up to an odd number of cache lines: with a power of two between positions, their values would fall into
+/// the same few cache sets, which costs 25 to 40 %.
+fn odd_lines(floats: usize) -> usize {
+    (floats.div_ceil(FLOATS_PER_LINE) | 1) * FLOATS_PER_LINE
+}
+
+impl Job<'_> {
+    /// Transforms input `channels` of `tiles` into V.
+    ///
+    /// # Safety
+    /// `x` has the length that `shape` asks for, and `v` is V as `buffers` describes it.
+    #[inline(always)]
+    pub(super) unsafe fn transform_input<
+        S: Simd,
+        T: Tile<OUT, IN>,
+        const OUT: usize,
+        const IN: usize,
+    >(
+        &self,
+        s: S,
+        tiles: Range<usize>,
+        channels: Range<usize>,
+        v: *mut f32,
+    ) {
+        let width = self.shape.width;
+        let plane = self.shape.in_pixels();
+        let panels = Panels::of(tiles.len());
+        let mut sources = Vec::new();
+        for panel in 0..panels.count() {
+            let within = panels.tiles(panel);
+            let (offset, row) = (
+                panel * self.buffers.panel_stride,
+                panels.vectors(panel) * LANES,
+            );
+            let segments = self
+                .grid
+                .segments(tiles.start + within.start..tiles.start + within.end, LANES);
+            sources.extend(
+                segments.map(|segment| Source::new::<OUT, IN>(self.shape, &segment, offset, row)),
+            );
+        }
+        let mut border = [0.0f32; 6 * BORDER_ROW];
+        let mut apart = [0.0f32; 36 * LANES];
+        for channel in channels.clone() {
+            for source in &sources {
+                let base = source.image + channel * plane;
+                let start = base.wrapping_add_signed(source.corner);
+                // Lanes past a segment's end fall on what is written next, except in the last channel, whose neighbour
+                // may be another thread's.
+                let stands_apart = source.overhangs && channel + 1 == channels.end;
+                // SAFETY: rows read in place lie within the map, and the last one, which is read past the segment's
+                // end when that has fewer than eight tiles, ends within `x`. V has room for this panel and channel.
+                unsafe {
+                    let place = v.add(source.v_offset + channel * source.v_row);
+                    let (to, stride) = if stands_apart {
+                        (apart.as_mut_ptr(), LANES)
+                    } else {
+                        (place, self.buffers.v_stride)
+                    };
+                    if source.inside && start + (IN - 1) * width + LANES * OUT + 2 <= self.x.len() {
+                        input_tiles::<S, T, OUT, IN>(
+                            s,
+                            self.x.as_ptr().add(start),
+                            width,
+                            to,
+                            stride,
+                        );
+                    } else {
+                        let rows = &mut border[..IN * BORDER_ROW];
+                        source.copy_with_border(s, &self.x[base..base + plane], width, rows);
+                        input_tiles::<S, T, OUT, IN>(s, rows.as_ptr(), BORDER_ROW, to, stride);
+                    }
+                    if stands_apart {
+                        for position in 0..IN * IN {
+                            let to = place.add(position * self.buffers.v_stride);
+                            to.copy_from_nonoverlapping(
+                                apart.as_ptr().add(position * LANES),
+                                source.count,
+                            );
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Multiplies V with the filters of `groups` into M, fetching what comes next meanwhile.
+    ///
+    /// # Safety
+    /// `v` holds V of `tiles`, and `m` is M as `buffers` describes them.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<S: Simd, const OUT: usize, const IN: usize>(
+        &self,
+        s: S,
+        tiles: Range<usize>,
+        next_tiles: Range<usize>,
+        groups: Range<usize>,
+        v: *const f32,
+        m: *mut f32,
+    ) {
+        let panels = Panels::of(tiles.len());
+        let steps = IN * IN * panels.count() * groups.len();
+        let mut prefetchers = self.prefetchers::<OUT, IN>(tiles, next_tiles, &groups, steps);
+        for position in 0..IN * IN {
+            let filters = self.weights.filters(position, groups.start);
+            for panel in 0..panels.count() {
+                // SAFETY: V and M hold these panels and rows by the definition of `Buffers`.
+                unsafe {
+                    let values =
+                        v.add(position * self.buffers.v_stride + panel * self.buffers.panel_stride);
+                    let to = m.add(position * self.buffers.m_stride + panels.tiles(panel).start);
+                    let panel = Panel {
+                        values,
+                        channels: self.shape.in_channels,
+                        vectors: panels.vectors(panel),
+                    };
+                    panel.multiply(
+                        s,
+                        filters.as_ptr(),
+                        groups.len(),
+                        to,
+                        self.buffers.block_tiles,
+                        &mut prefetchers,
+                    );
+                }
+            }
+        }
+    }
+
+    /// The input of the next tiles, the output of these, and what is added to it.
+    fn prefetchers<const OUT: usize, const IN: usize>(
+        &self,
+        tiles: Range<usize>,
+        next_tiles: Range<usize>,
+        groups: &Range<usize>,
+        steps: usize,
+    ) -> Vec<Prefetcher> {
+        let (height, width) = (self.shape.height, self.shape.width);
+        let image = self.shape.in_channels * self.shape.in_pixels();
+        let [pad_y, pad_x] = self.shape.padding;
+        let input_rows = self
+            .grid
+            .segments(next_tiles, usize::MAX)
+            .flat_map(|segment| {
+                let (top, left) = (OUT * segment.row, OUT * segment.column);
+                let rows = top.saturating_sub(pad_y)..(top + IN - pad_y).min(height);
+                let start = left.saturating_sub(pad_x);
+                let end = (left + OUT * segment.count + 2 - pad_x).min(width);
+                rows.map(move |row| (segment.image * image + row * width + start, end - start))
+            });
+        let channels = self.channels_of(groups);
+        let (out_height, out_width) = (self.shape.out_height(), self.shape.out_width());
+        let output_rows = self.grid.segments(tiles, usize::MAX).flat_map(|segment| {
+            let (top, left) = (OUT * segment.row, OUT * segment.column);
+            let plane = (segment.image * self.shape.out_channels + channels.start)
+                * self.shape.out_pixels();
+            let len = (OUT * segment.count).min(out_width - left);
+            (top..(top + OUT).min(out_height)).map(move |row| (plane + row * out_width + left, len))
+        });
+        let output = |purpose, base| {
+            Prefetcher::new(
+                purpose,
+                base,
+                self.shape.out_pixels(),
+                channels.len(),
+                output_rows.clone(),
+                steps,
+            )
+        };
+        let mut prefetchers = vec![
+            Prefetcher::new(
+                Purpose::ReadLater,
+                self.x.as_ptr(),
+                self.shape.in_pixels(),
+                self.shape.in_channels,
+                input_rows,
+                steps,
+            ),
+            output(Purpose::Write, self.y.as_mut_ptr().cast_const()),
+        ];
+        prefetchers.extend(
+            self.epilogue
+                .residual
+                .map(|residual| output(Purpose::ReadLater, residual.as_ptr())),
+        );
+        prefetchers
+    }
+
+    /// Transforms M into the outputs of `tiles` and the channels of `groups`.
+    ///
+    /// # Safety
+    /// `m` holds M, `y` and the epilogue have the lengths that `shape` asks for, and no other thread has these outputs.
+    #[inline(always)]
+    pub(super) unsafe fn transform_output<
+        S: Simd,
+        T: Tile<OUT, IN>,
+        const OUT: usize,
+        const IN: usize,
+    >(
+        &self,
+        s: S,
+        tiles: Range<usize>,
+        groups: Range<usize>,
+        m: *const f32,
+    ) {
+        let (height, width) = (self.shape.out_height(), self.shape.out_width());
+        let segments: Vec<Segment> = self.grid.segments(tiles, LANES).collect();
+        // ReLU is applied in registers. The others have too much code to be repeated for each vector of a tile.
+        let (floor, late) = match self.epilogue.activation {
+            Activation::Identity => (f32::NEG_INFINITY, None),
+            Activation::Relu => (0.0, None),
+            other => (f32::NEG_INFINITY, Some(other)),
+        };
+        for (row, channel) in self.channels_of(&groups).enumerate() {
+            let bias = self.epilogue.bias.map_or(0.0, |bias| bias[channel]);
+            for segment in &segments {
+                let (top, left) = (OUT * segment.row, OUT * segment.column);
+                let plane =
+                    (segment.image * self.shape.out_channels + channel) * self.shape.out_pixels();
+                let offset = plane + top * width + left;
+                // SAFETY: the caller vouches for M, and for the outputs, of which these lie within the map.
+                unsafe {
+                    let target = Target {
+                        y: self.y.as_mut_ptr().add(offset),
+                        residual: self
+                            .epilogue
+                            .residual
+                            .map(|residual| residual.as_ptr().add(offset)),
+                        row_stride: width,
+                        rows: OUT.min(height - top),
+                        columns: (OUT * segment.count).min(width - left),
+                        bias: s.splat(bias),
+                        floor: s.splat(floor),
+                    };
+                    let from = m.add(row * self.buffers.block_tiles + segment.first);
+                    if target.rows == OUT && target.columns == LANES * OUT {
+                        output_tiles::<S, T, OUT, IN>(
+                            s,
+                            from,
+                            self.buffers.m_stride,
+                            &mut Whole(&target),
+                        );
+                    } else {
+                        output_tiles::<S, T, OUT, IN>(
+                            s,
+                            from,
+                            self.buffers.m_stride,
+                            &mut Clipped(&target),
+                        );
+                    }
+                    if let Some(activation) = late {
+                        target.activate(s, activation);
+                    }
+                }
+            }
+        }
+    }
+
+    fn channels_of(&self, groups: &Range<usize>) -> Range<usize> {
+        groups.start * CHANNEL_GROUP..(groups.end * CHANNEL_GROUP).min(self.shape.out_channels)
+    }
+}

@@ -1,0 +1,253 @@
+//! 3x3 stride-1 convolutions by Winograd's minimal filtering.
+//!
+//! For each block of tiles: transform the input of all channels (V), multiply position by position with the transformed
+//! filters (M), transform back and store. V and M stay in the caches, and nothing but input, output and weights is touched
+//! in memory. The lanes of a vector are neighbouring tiles, so tensors stay NCHW.
+
+mod block;
+mod multiply;
+mod prefetch;
+mod source;
+mod target;
+mod tiles;
+mod transform;
+mod weights;
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use block::{Buffers, Job};
+use tiles::{PANEL, TileGrid};
+pub(crate) use transform::{F2, F4, Tile};
+pub(crate) use weights::WinogradWeights;
+
+use crate::aligned::SharedMut;
+use crate::conv::ConvShape;
+use crate::cpu::Cpu;
+use crate::epilogue::Epilogue;
+use crate::isa::Kernel;
+use crate::simd::Simd;
+
+/// With fewer panels of tiles than this, threads share the channels instead of the tiles.
+const FEW_PANELS: usize = 8;
+/// Channels of a share, when threads share the channels.
+const CHANNELS_PER_SHARE: usize = 32;
+
+/// Whether `shape` can be computed here.
+pub(crate) fn supports(shape: &ConvShape) -> bool {
+    shape.kernel == [3, 3]
+        && shape.stride == [1, 1]
+        && shape.dilation == [1, 1]
+        && shape.groups == 1
+        && shape.padding.iter().all(|&padding| padding <= 2)
+}
+
+/// Computes the convolution with tiles of size `T`, which the weights were packed for.
+pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    weights: &WinogradWeights,
+    x: &[f32],
+    epilogue: Epilogue,
+    y: &mut [f32],
+) {
+    assert!(
+        supports(shape),
+        "Winograd computes 3x3 stride-1 convolutions"
+    );
+    shape.check(None, x.len(), y.len());
+    epilogue.check(shape.out_channels, y.len());
+    weights.check(shape, IN * IN);
+    if y.is_empty() {
+        return;
+    }
+    let grid = TileGrid::new(shape, OUT);
+    let few = grid.total().div_ceil(PANEL) < FEW_PANELS;
+    let buffers = if few {
+        Buffers::new(IN * IN, shape.in_channels, CHANNELS_PER_SHARE, grid.total())
+    } else {
+        Buffers::new(
+            IN * IN,
+            shape.in_channels,
+            shape.out_channels,
+            block_tiles(shape),
+        )
+    };
+    let job = Job {
+        shape,
+        weights,
+        x,
+        epilogue,
+        y: SharedMut::new(y),
+        grid,
+        buffers,
+    };
+    if few {
+        share_channels::<T, OUT, IN>(cpu, &job);
+    } else {
+        share_tiles::<T, OUT, IN>(cpu, &job);
+    }
+}
+
+/// Tiles of a block: few enough for V to stay in the second-level cache, or nearly so, and enough to use each filter often.
+fn block_tiles(shape: &ConvShape) -> usize {
+    let panels = if shape.in_channels.max(shape.out_channels) <= 64 {
+        2
+    } else {
+        1
+    };
+    panels * PANEL
+}
+
+/// Consecutive blocks that a thread takes at once, so that it knows which input to fetch for the next.
+fn run_length(blocks: usize) -> usize {
+    (blocks / 24).clamp(1, 4)
+}
+
+fn share_tiles<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(cpu: &Cpu, job: &Job) {
+    let (total, step) = (job.grid.total(), job.buffers.block_tiles());
+    let blocks = total.div_ceil(step);
+    let tiles = |block: usize| (block * step).min(total)..((block + 1) * step).min(total);
+    let run = run_length(blocks);
+    cpu.parallel(blocks.div_ceil(run), &|index, scratch| {
+        let [v, m] = scratch.floats([job.buffers.v_len(), job.buffers.m_len()]);
+        for block in index * run..((index + 1) * run).min(blocks) {
+            let groups = 0..job.weights.groups();
+            let (tiles, next_tiles) = (tiles(block), tiles(block + 1));
+            let input = Input {
+                job,
+                tiles: tiles.clone(),
+                channels: 0..job.shape.in_channels,
+                v: v.as_mut_ptr(),
+            };
+            cpu.isa().run(Step::<_, T, OUT, IN>::new(input));
+            let output = Output {
+                job,
+                tiles,
+                next_tiles,
+                groups,
+                v: v.as_ptr(),
+                m,
+            };
+            cpu.isa().run(Step::<_, T, OUT, IN>::new(output));
+        }
+    });
+}
+
+fn share_channels<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(cpu: &Cpu, job: &Job) {
+    let mut shared = cpu.shared_scratch();
+    let [v] = shared.floats([job.buffers.v_len()]);
+    let v = SharedMut::new(v);
+    let tiles = 0..job.grid.total();
+    let share =
+        |index: usize, total: usize, step: usize| index * step..((index + 1) * step).min(total);
+
+    let channels = job.shape.in_channels;
+    cpu.parallel(channels.div_ceil(CHANNELS_PER_SHARE), &|index, _| {
+        let channels = share(index, channels, CHANNELS_PER_SHARE);
+        let input = Input {
+            job,
+            tiles: tiles.clone(),
+            channels,
+            v: v.as_mut_ptr(),
+        };
+        cpu.isa().run(Step::<_, T, OUT, IN>::new(input));
+    });
+
+    let groups_per_share = CHANNELS_PER_SHARE / weights::CHANNEL_GROUP;
+    let groups = job.weights.groups();
+    cpu.parallel(groups.div_ceil(groups_per_share), &|index, scratch| {
+        let [m] = scratch.floats([job.buffers.m_len()]);
+        let groups = share(index, groups, groups_per_share);
+        let output = Output {
+            job,
+            tiles: tiles.clone(),
+            next_tiles: 0..0,
+            groups,
+            v: v.as_mut_ptr(),
+            m,
+        };
+        cpu.isa().run(Step::<_, T, OUT, IN>::new(output));
+    });
+}
+
+/// A part of the work with the tile size that it runs on.
+struct Step<W, T, const OUT: usize, const IN: usize> {
+    work: W,
+    tile: PhantomData<T>,
+}
+
+impl<W, T, const OUT: usize, const IN: usize> Step<W, T, OUT, IN> {
+    fn new(work: W) -> Self {
+        Self {
+            work,
+            tile: PhantomData,
+        }
+    }
+}
+
+/// Transforms input channels of some tiles to V.
+struct Input<'a> {
+    job: &'a Job<'a>,
+    tiles: Range<usize>,
+    channels: Range<usize>,
+    v: *mut f32,
+}
+
+impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for Step<Input<'_>, T, OUT, IN> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Input {
+            job,
+            tiles,
+            channels,
+            v,
+        } = self.work;
+        // SAFETY: lengths were checked in `conv2d`, and V is as long as `Buffers` says.
+        unsafe { job.transform_input::<S, T, OUT, IN>(s, tiles, channels, v) };
+    }
+}
+
+/// Computes groups of output channels of some tiles from V.
+struct Output<'a> {
+    job: &'a Job<'a>,
+    tiles: Range<usize>,
+    next_tiles: Range<usize>,
+    groups: Range<usize>,
+    v: *const f32,
+    m: &'a mut [f32],
+}
+
+impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for Step<Output<'_>, T, OUT, IN> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Output {
+            job,
+            tiles,
+            next_tiles,
+            groups,
+            v,
+            m,
+        } = self.work;
+        // SAFETY: lengths were checked in `conv2d`, V and M are as long as `Buffers` says, V is filled, and no two blocks
+        // share both tiles and groups.
+        unsafe {
+            job.multiply::<S, OUT, IN>(
+                s,
+                tiles.clone(),
+                next_tiles,
+                groups.clone(),
+                v,
+                m.as_mut_ptr(),
+            );
+            job.transform_output::<S, T, OUT, IN>(s, tiles, groups, m.as_ptr());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! The multiplications: one small GEMM a position, filters [group][channel][4] by tiles [channel][tile of the panel].
+
+use super::prefetch::Prefetcher;
+use crate::gemm::tile::{TILE_ROWS, accumulate, store};
+use crate::simd::Simd;
+
+/// One panel of V at one position.
+#[derive(Clone, Copy)]
+pub(super) struct Panel {
+    pub(super) values: *const f32,
+    pub(super) channels: usize,
+    pub(super) vectors: usize,
+}
+
+impl Panel {
+    /// Multiplies with `groups` groups of filters; row `k` of the products is stored at `to + k * row_stride`.
+    /// The prefetchers step after each register tile.
+    ///
+    /// # Safety
+    /// Readable: `4 * groups * channels` floats at `filters`, `8 * vectors * channels` at `values`.
+    /// Writable: `8 * vectors` floats at each of the `4 * groups` rows.
+    #[inline(always)]
+    pub(super) unsafe fn multiply<S: Simd>(
+        self,
+        s: S,
+        filters: *const f32,
+        groups: usize,
+        to: *mut f32,
+        row_stride: usize,
+        prefetchers: &mut [Prefetcher],
+    ) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self.vectors {
+                1 => self.multiply_by::<S, 1>(s, filters, groups, to, row_stride, prefetchers),
+                2 => self.multiply_by::<S, 2>(s, filters, groups, to, row_stride, prefetchers),
+                _ => self.multiply_by::<S, 3>(s, filters, groups, to, row_stride, prefetchers),
+            }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Panel::multiply`]; `VECTORS` is `vectors`.
+    #[inline(always)]
+    unsafe fn multiply_by<S: Simd, const VECTORS: usize>(
+        self,
+        s: S,
+        filters: *const f32,
+        groups: usize,
+        to: *mut f32,
+        row_stride: usize,
+        prefetchers: &mut [Prefetcher],
+    ) {
+        for group in 0..groups {
+            // SAFETY: the caller vouches for all groups and rows.
+            unsafe {
+                let filters = filters.add(group * TILE_ROWS * self.channels);
+                let sums =
+                    accumulate::<S, TILE_ROWS, VECTORS>(s, self.channels, filters, self.values);
+                store(
+                    s,
+                    sums,
+                    to.add(group * TILE_ROWS * row_stride),
+                    row_stride,
+                    false,
+                );
+            }
+            for prefetcher in prefetchers.iter_mut() {
+                prefetcher.step();
+            }
+        }
+    }
+}

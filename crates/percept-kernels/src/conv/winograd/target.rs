@@ -1,0 +1,116 @@
+//! Where a segment's outputs go, and what is done to them on the way.
+
+use super::transform::Sink;
+use crate::activation::Activation;
+use crate::simd::{LANES, Simd};
+
+/// The outputs of up to eight tiles of one channel.
+pub(super) struct Target<S: Simd> {
+    pub(super) y: *mut f32,
+    pub(super) residual: Option<*const f32>,
+    pub(super) row_stride: usize,
+    pub(super) rows: usize,
+    pub(super) columns: usize,
+    pub(super) bias: S::V,
+    /// Smallest value: all that ReLU needs.
+    pub(super) floor: S::V,
+}
+
+impl<S: Simd> Target<S> {
+    /// Adds, activates and stores the first `count` lanes.
+    ///
+    /// # Safety
+    /// `offset + count` outputs are there.
+    #[inline(always)]
+    unsafe fn put(&self, s: S, offset: usize, count: usize, sum: S::V) {
+        let mut value = s.add(sum, self.bias);
+        // SAFETY: the caller vouches for the outputs; the residual has as many.
+        unsafe {
+            if let Some(residual) = self.residual {
+                let residual = residual.add(offset);
+                let residual = if count == LANES {
+                    s.load(residual)
+                } else {
+                    s.load_first(residual, count)
+                };
+                value = s.add(value, residual);
+            }
+            // In this order NaN stays NaN.
+            value = s.max(self.floor, value);
+            let y = self.y.add(offset);
+            if count == LANES {
+                s.store(y, value);
+            } else {
+                // A masked store is an order of magnitude slower than a plain one on some CPUs.
+                let values = s.to_array(value);
+                for lane in 0..count {
+                    y.add(lane).write(values[lane]);
+                }
+            }
+        }
+    }
+
+    /// Applies `activation` to the outputs, which are still in the first-level cache.
+    ///
+    /// # Safety
+    /// `rows` by `columns` outputs are there and written.
+    #[inline(always)]
+    pub(super) unsafe fn activate(&self, s: S, activation: Activation) {
+        for row in 0..self.rows {
+            // SAFETY: the caller vouches for the outputs.
+            let outputs = unsafe {
+                std::slice::from_raw_parts_mut(self.y.add(row * self.row_stride), self.columns)
+            };
+            for part in outputs.chunks_mut(LANES) {
+                s.write(part, activation.apply(s, s.read(part)));
+            }
+        }
+    }
+}
+
+/// Stores the part of the tiles that lies within the map.
+pub(super) struct Clipped<'a, S: Simd>(pub(super) &'a Target<S>);
+
+impl<S: Simd, const OUT: usize> Sink<S, OUT> for Clipped<'_, S> {
+    #[inline(always)]
+    fn row(&mut self, s: S, row: usize, outputs: [S::V; OUT]) {
+        let target = self.0;
+        if row >= target.rows {
+            return;
+        }
+        for part in 0..OUT {
+            let count = target.columns.saturating_sub(part * LANES).min(LANES);
+            if count > 0 {
+                // SAFETY: `rows` and `columns` bound what is stored.
+                unsafe {
+                    target.put(
+                        s,
+                        row * target.row_stride + part * LANES,
+                        count,
+                        outputs[part],
+                    )
+                };
+            }
+        }
+    }
+}
+
+/// Stores eight whole tiles.
+pub(super) struct Whole<'a, S: Simd>(pub(super) &'a Target<S>);
+
+impl<S: Simd, const OUT: usize> Sink<S, OUT> for Whole<'_, S> {
+    #[inline(always)]
+    fn row(&mut self, s: S, row: usize, outputs: [S::V; OUT]) {
+        for part in 0..OUT {
+            // SAFETY: whole tiles were asked for, so all their outputs are there.
+            unsafe {
+                self.0.put(
+                    s,
+                    row * self.0.row_stride + part * LANES,
+                    LANES,
+                    outputs[part],
+                )
+            };
+        }
+    }
+}
