@@ -19,7 +19,6 @@ pub mod imagenet;
 pub mod layers;
 mod model;
 mod nearest;
-mod pillow;
 pub mod preprocess;
 pub mod resnet;
 mod settings;

@@ -1,16 +1,46 @@
 //! From a decoded image to a network's input, as the authors of the public weights evaluate them.
 
 use percept_graph::Tensor;
+use percept_kernels::resize::{ImageShape, resize_u8_pillow_bicubic, resize_u8_pillow_bilinear};
+use percept_kernels::{Cpu, CpuError};
 use thiserror::Error;
-
-pub use crate::pillow::PillowFilter;
-use crate::pillow::resize_u8_pillow;
 
 const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
 const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 
 /// An image of more pixels is refused after resizing: a thin strip can grow without bound.
 const MOST_PIXELS: usize = 1 << 27;
+
+/// A filter of Pillow's `Image.resize`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum PillowFilter {
+    Bilinear,
+    Bicubic,
+}
+
+impl PillowFilter {
+    /// Resizes an interleaved RGB image, `[height, width]`, to exactly the bytes that Pillow gives.
+    fn resize(
+        self,
+        pixels: &[u8],
+        input: [usize; 2],
+        output: [usize; 2],
+    ) -> Result<Vec<u8>, CpuError> {
+        let cpu = Cpu::new(1)?;
+        let shape = ImageShape {
+            channels: 3,
+            input,
+            output,
+        };
+        let mut resized = vec![0; 3 * output[0] * output[1]];
+        match self {
+            Self::Bilinear => resize_u8_pillow_bilinear(&cpu, &shape, pixels, &mut resized),
+            Self::Bicubic => resize_u8_pillow_bicubic(&cpu, &shape, pixels, &mut resized),
+        }
+        Ok(resized)
+    }
+}
 
 /// How an image is brought to a network's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +69,7 @@ pub struct Preprocess {
 }
 
 /// Why an image cannot be preprocessed.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum PreprocessError {
     #[error("{bytes} bytes are no RGB image of {width}x{height}")]
@@ -57,6 +87,8 @@ pub enum PreprocessError {
         to_width: usize,
         to_height: usize,
     },
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
     #[error("{model} takes no images")]
     NoImages { model: &'static str },
 }
@@ -94,7 +126,7 @@ impl Preprocess {
                 to_height: resized[0],
             });
         }
-        let pixels = resize_u8_pillow(self.filter, pixels, [height, width], resized, 3);
+        let pixels = self.filter.resize(pixels, [height, width], resized)?;
         Ok(normalised_crop(&pixels, resized, kept))
     }
 
