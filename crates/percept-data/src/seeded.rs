@@ -63,7 +63,7 @@ impl Stream {
     /// Fills `out` with `value(u)` of the indices from `start` on.
     #[inline]
     fn fill(self, start: u64, out: &mut [f32], value: impl Fn(f32) -> f32) {
-        // Adding up the counter is two to three times as fast as multiplying for every index.
+        // Adding up the counter is faster than multiplying for every index.
         let mut state = self.hash.wrapping_add(start.wrapping_mul(GOLDEN_GAMMA));
         for out in out {
             state = state.wrapping_add(GOLDEN_GAMMA);
