@@ -6,15 +6,13 @@
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
-use super::tiles::{
-    PANEL, PANEL_VECTORS, PanelRow, TILE_ROWS, load_row, score_tile, store_row, value_tile,
-};
+use super::tiles::{PANEL, PANEL_VECTORS, TILE_ROWS, load_row, score_tile, store_row, value_tile};
 use super::{AttentionShape, HeadsView};
-use crate::aligned::SharedMut;
+use crate::aligned::{FLOATS_PER_LINE, SharedMut};
 use crate::cpu::Scratch;
-use crate::isa::Kernel;
+use crate::isa::{Isa, Kernel};
 use crate::math::exp2_below_128;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, prefetch_read_l2};
 
 /// How the work is cut, from the shape only.
 #[derive(Clone, Copy)]
@@ -31,7 +29,7 @@ impl Plan {
         let panels = shape.queries.div_ceil(PANEL).max(1);
         let depth = shape.head_dim.max(1);
         // Queries and sums of a block fill half of a 512 KB second-level cache; keys and values an eighth.
-        let query_blocks = panels.div_ceil((20 * 64 / depth).clamp(1, 20));
+        let query_blocks = panels.div_ceil((30 * 64 / depth).clamp(1, 30));
         let key_blocks = shape
             .keys
             .div_ceil((128 * 64 / depth).clamp(32, 256))
@@ -62,6 +60,7 @@ impl<'a> Tokens<'a> {
 
 /// The arguments of one block.
 pub(super) struct Block<'a, 'y> {
+    pub(super) isa: Isa,
     pub(super) shape: &'a AttentionShape,
     pub(super) plan: Plan,
     pub(super) scale: f32,
@@ -77,23 +76,18 @@ pub(super) struct Block<'a, 'y> {
 /// Softmax so far of the queries of a panel: the largest score, then the sum of the weights.
 const STATE: usize = 2 * PANEL;
 
-impl Kernel for (Block<'_, '_>, &mut Scratch) {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        self.0.run(s, self.1);
-    }
-}
-
 impl Block<'_, '_> {
-    #[inline(always)]
-    fn run<S: Simd>(&self, s: S, scratch: &mut Scratch) {
+    /// Each step is a kernel of its own: the tiles need every register, and constants of another step would take some.
+    pub(super) fn run(&self, scratch: &mut Scratch) {
+        let isa = self.isa;
         let depth = self.shape.head_dim;
         let panels = self.range.len().div_ceil(PANEL);
         let key_block = self.plan.key_block;
-        // Whole vectors of channels: queries and results are transposed 8 x 8 at a time.
-        let panel_len = depth.next_multiple_of(LANES) * PANEL;
+        // Whole vectors of channels, because queries and results are transposed 8 x 8 at a time, and whole tiles.
+        let rows = depth
+            .next_multiple_of(LANES)
+            .max(depth.next_multiple_of(TILE_ROWS));
+        let panel_len = rows * PANEL;
         let [queries, sums, states, keys, values, weights] = scratch.floats([
             panels * panel_len,
             panels * panel_len,
@@ -109,8 +103,13 @@ impl Block<'_, '_> {
 
         sums.fill(0.0);
         for panel in 0..panels {
-            let queries = &mut queries[panel * panel_len..][..panel_len];
-            pack_queries(s, self.q, panel_rows(panel), self.scale, queries);
+            let packed = &mut queries[panel * panel_len..][..panel_len];
+            isa.run(PackQueries {
+                q: self.q,
+                rows: panel_rows(panel),
+                scale: self.scale,
+                packed,
+            });
             let (max, sum) = states[panel * STATE..][..STATE].split_at_mut(PANEL);
             max.fill(f32::MIN);
             sum.fill(0.0);
@@ -120,9 +119,20 @@ impl Block<'_, '_> {
             let weights = &mut weights[..block.len() * PANEL];
             pack_keys(self.k, block.clone(), keys);
             pack_values(self.v, block.clone(), values);
+            let next = block.end..self.shape.keys.min(block.end + key_block);
             for panel in 0..panels {
+                prefetch_share(self.k, next.clone(), panel, panels);
+                prefetch_share(self.v, next.clone(), panel, panels);
                 let part = panel * panel_len..(panel + 1) * panel_len;
-                let mut max = score_panel(s, depth, keys, &queries[part.clone()], weights);
+                let (mut max, mut decay) = ([f32::MIN; PANEL], [0.0; PANEL]);
+                let queries = &queries[part.clone()];
+                isa.run(Score {
+                    depth,
+                    keys,
+                    queries,
+                    scores: weights,
+                    max: &mut max,
+                });
                 if let Some(mask) = self.mask {
                     add_mask(
                         mask,
@@ -131,94 +141,138 @@ impl Block<'_, '_> {
                         block.clone(),
                         weights,
                     );
-                    max = largest(s, weights);
+                    max = largest(weights);
                 }
-                let decay = soften(s, max, &mut states[panel * STATE..][..STATE], weights);
-                sum_values(s, values, weights, &mut sums[part], decay);
+                let state = &mut states[panel * STATE..][..STATE];
+                isa.run(Soften {
+                    max: &max,
+                    state,
+                    scores: weights,
+                    decay: &mut decay,
+                });
+                isa.run(SumValues {
+                    depth,
+                    values,
+                    weights,
+                    sums: &mut sums[part],
+                    decay: &decay,
+                });
             }
         }
         for panel in 0..panels {
             let weight_sums = &states[panel * STATE + PANEL..][..PANEL];
             let sums = &sums[panel * panel_len..][..panel_len];
-            for (lane, query) in panel_rows(panel).enumerate().step_by(LANES) {
-                self.write_rows(s, query, lane, weight_sums, sums);
-            }
+            isa.run(WritePanel {
+                block: self,
+                rows: panel_rows(panel),
+                weight_sums,
+                sums,
+            });
         }
     }
+}
 
-    /// Divides the sums of up to 8 queries from `lane` on by their weights and writes them to y.
+/// Divides the sums of a panel by the sums of its weights and writes them to y.
+struct WritePanel<'a> {
+    block: &'a Block<'a, 'a>,
+    rows: Range<usize>,
+    weight_sums: &'a [f32],
+    sums: &'a [f32],
+}
+
+impl Kernel for WritePanel<'_> {
+    type Output = ();
+
     #[inline(always)]
-    fn write_rows<S: Simd>(
-        &self,
-        s: S,
-        query: usize,
-        lane: usize,
-        weight_sums: &[f32],
-        sums: &[f32],
-    ) {
+    fn run<S: Simd>(self, s: S) {
+        let Block { shape, q, y, .. } = self.block;
         let &AttentionShape {
             heads,
             queries,
             head_dim,
             ..
-        } = self.shape;
-        let factor = s.div(s.splat(1.0), s.read(&weight_sums[lane..]));
-        for channel in (0..head_dim).step_by(LANES) {
-            let mut tile = [s.splat(0.0); LANES];
-            for i in 0..LANES {
-                tile[i] = s.mul(s.read(&sums[(channel + i) * PANEL + lane..]), factor);
-            }
-            let tile = s.transpose8(tile);
-            for i in 0..LANES.min(self.range.end - query) {
-                let row = (self.q.sample * queries + query + i) * heads + self.q.head;
-                let start = row * head_dim + channel;
-                let len = LANES.min(head_dim - channel);
-                // SAFETY: these channels of this query and head belong to this block alone.
-                let out = unsafe { self.y.slice(start..start + len) };
-                s.write(out, tile[i]);
+        } = *shape;
+        for (lane, query) in self.rows.clone().enumerate().step_by(LANES) {
+            let factor = s.div(s.splat(1.0), s.read(&self.weight_sums[lane..]));
+            for channel in (0..head_dim).step_by(LANES) {
+                let mut tile = [s.splat(0.0); LANES];
+                for i in 0..LANES {
+                    tile[i] = s.mul(s.read(&self.sums[(channel + i) * PANEL + lane..]), factor);
+                }
+                let tile = s.transpose8(tile);
+                for i in 0..LANES.min(self.rows.end - query) {
+                    let row = (q.sample * queries + query + i) * heads + q.head;
+                    let start = row * head_dim + channel;
+                    let len = LANES.min(head_dim - channel);
+                    // SAFETY: these channels of this query and head belong to this block alone.
+                    let out = unsafe { y.slice(start..start + len) };
+                    s.write(out, tile[i]);
+                }
             }
         }
     }
 }
 
 /// Transposes queries to [depth][PANEL], times the scale; lanes without a query are 0.
-#[inline(always)]
-fn pack_queries<S: Simd>(s: S, q: Tokens<'_>, rows: Range<usize>, scale: f32, packed: &mut [f32]) {
-    // Scores come out in powers of two: one multiplication less for each exponential.
-    let scale = s.splat(scale * LOG2_E);
-    for lane in (0..PANEL).step_by(LANES) {
-        for channel in (0..q.depth).step_by(LANES) {
-            let mut tile = [s.splat(0.0); LANES];
-            for i in 0..LANES {
-                if rows.start + lane + i < rows.end {
-                    tile[i] = s.mul(s.read(&q.row(rows.start + lane + i)[channel..]), scale);
+struct PackQueries<'a> {
+    q: Tokens<'a>,
+    rows: Range<usize>,
+    scale: f32,
+    packed: &'a mut [f32],
+}
+
+impl Kernel for PackQueries<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self {
+            q, rows, packed, ..
+        } = self;
+        // Scores come out in powers of two: one multiplication less for each exponential.
+        let scale = s.splat(self.scale * LOG2_E);
+        for lane in (0..PANEL).step_by(LANES) {
+            for channel in (0..q.depth).step_by(LANES) {
+                let mut tile = [s.splat(0.0); LANES];
+                for i in 0..LANES {
+                    if rows.start + lane + i < rows.end {
+                        tile[i] = s.mul(s.read(&q.row(rows.start + lane + i)[channel..]), scale);
+                    }
                 }
-            }
-            let tile = s.transpose8(tile);
-            for i in 0..LANES {
-                s.write(&mut packed[(channel + i) * PANEL + lane..], tile[i]);
+                let tile = s.transpose8(tile);
+                for i in 0..LANES {
+                    s.write(&mut packed[(channel + i) * PANEL + lane..], tile[i]);
+                }
             }
         }
     }
 }
 
+/// Asks for one of `shares` equal parts of some tokens, so that they have arrived when they are packed.
+fn prefetch_share(tokens: Tokens<'_>, range: Range<usize>, share: usize, shares: usize) {
+    let each = range.len().div_ceil(shares);
+    for token in range.skip(share * each).take(each) {
+        for line in tokens.row(token).chunks(FLOATS_PER_LINE) {
+            prefetch_read_l2(line.as_ptr());
+        }
+    }
+}
+
 /// Copies keys side by side: in place they lie a page apart, which wastes cache sets and address translations.
-#[inline(always)]
 fn pack_keys(k: Tokens<'_>, block: Range<usize>, packed: &mut [f32]) {
     for (token, packed) in block.zip(packed.chunks_exact_mut(k.depth.max(1))) {
         packed.copy_from_slice(k.row(token));
     }
 }
 
-/// Copies values to [depth / 4][keys][4], the order in which tiles read them; missing channels are 0.
-#[inline(always)]
+/// Copies values to [depth / 6][keys][6], the order in which tiles read them; missing channels are 0.
 fn pack_values(v: Tokens<'_>, block: Range<usize>, packed: &mut [f32]) {
     let strip = block.len() * TILE_ROWS;
     for (i, token) in block.enumerate() {
         for (tile, channels) in v.row(token).chunks(TILE_ROWS).enumerate() {
             let packed = &mut packed[tile * strip + i * TILE_ROWS..][..TILE_ROWS];
-            if let Some(four) = channels.first_chunk::<TILE_ROWS>() {
-                packed.copy_from_slice(four);
+            if let Some(whole) = channels.first_chunk::<TILE_ROWS>() {
+                packed.copy_from_slice(whole);
             } else {
                 packed.fill(0.0);
                 packed[..channels.len()].copy_from_slice(channels);
@@ -227,33 +281,40 @@ fn pack_values(v: Tokens<'_>, block: Range<usize>, packed: &mut [f32]) {
     }
 }
 
-/// Scores [keys][PANEL] of a panel of queries; returns the largest of each query.
-#[inline(always)]
-fn score_panel<S: Simd>(
-    s: S,
+/// Scores [keys][PANEL] of a panel of queries, and the largest of each query.
+struct Score<'a> {
     depth: usize,
-    keys: &[f32],
-    queries: &[f32],
-    scores: &mut [f32],
-) -> PanelRow<S> {
-    let count = scores.len() / PANEL;
-    assert!(keys.len() >= count * depth && queries.len() >= depth * PANEL);
-    let mut max = [s.splat(f32::MIN); PANEL_VECTORS];
-    for key in (0..count).step_by(TILE_ROWS) {
-        // SAFETY: `count` keys and scores and `depth` rows of queries are there, as asserted.
-        unsafe {
-            let rows = keys.as_ptr().add(key * depth);
-            let scores = scores.as_mut_ptr().add(key * PANEL);
-            let queries = queries.as_ptr();
-            max = match count - key {
-                1 => score_tile::<S, 1>(s, depth, rows, queries, scores, max),
-                2 => score_tile::<S, 2>(s, depth, rows, queries, scores, max),
-                3 => score_tile::<S, 3>(s, depth, rows, queries, scores, max),
-                _ => score_tile::<S, TILE_ROWS>(s, depth, rows, queries, scores, max),
-            };
+    keys: &'a [f32],
+    queries: &'a [f32],
+    scores: &'a mut [f32],
+    max: &'a mut [f32; PANEL],
+}
+
+impl Kernel for Score<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let depth = self.depth;
+        let count = self.scores.len() / PANEL;
+        assert!(self.keys.len() >= count * depth && self.queries.len() >= depth * PANEL);
+        let (queries, max) = (self.queries.as_ptr(), self.max.as_mut_ptr());
+        for key in (0..count).step_by(TILE_ROWS) {
+            // SAFETY: `count` keys and scores and `depth` rows of queries are there, as asserted.
+            unsafe {
+                let keys = self.keys.as_ptr().add(key * depth);
+                let scores = self.scores.as_mut_ptr().add(key * PANEL);
+                match count - key {
+                    1 => score_tile::<S, 1>(s, depth, keys, queries, scores, max),
+                    2 => score_tile::<S, 2>(s, depth, keys, queries, scores, max),
+                    3 => score_tile::<S, 3>(s, depth, keys, queries, scores, max),
+                    4 => score_tile::<S, 4>(s, depth, keys, queries, scores, max),
+                    5 => score_tile::<S, 5>(s, depth, keys, queries, scores, max),
+                    _ => score_tile::<S, TILE_ROWS>(s, depth, keys, queries, scores, max),
+                }
+            }
         }
     }
-    max
 }
 
 /// Adds the mask of these queries and keys to their scores, which are in powers of two.
@@ -272,72 +333,91 @@ fn add_mask(
 }
 
 /// The largest score of each query.
-#[inline(always)]
-fn largest<S: Simd>(s: S, scores: &[f32]) -> PanelRow<S> {
-    let mut max = [s.splat(f32::MIN); PANEL_VECTORS];
+fn largest(scores: &[f32]) -> [f32; PANEL] {
+    let mut max = [f32::MIN; PANEL];
     for row in scores.chunks_exact(PANEL) {
-        for j in 0..PANEL_VECTORS {
-            max[j] = s.max(s.read(&row[j * LANES..]), max[j]);
+        for (max, &score) in max.iter_mut().zip(row) {
+            *max = max.max(score);
         }
     }
     max
 }
 
-/// Turns scores into weights 2^(score - max), adds them to the state's sums, and returns what earlier sums decay by.
-#[inline(always)]
-fn soften<S: Simd>(
-    s: S,
-    block_max: PanelRow<S>,
-    state: &mut [f32],
-    scores: &mut [f32],
-) -> PanelRow<S> {
-    assert_eq!(state.len(), STATE);
-    let (max_state, sum_state) = state.split_at_mut(PANEL);
-    let mut max = block_max;
-    let mut decay = block_max;
-    let mut sum = block_max;
-    for j in 0..PANEL_VECTORS {
-        let before = s.read(&max_state[j * LANES..]);
-        max[j] = s.max(before, block_max[j]);
-        decay[j] = exp2_below_128(s, s.sub(before, max[j]));
-        sum[j] = s.mul(s.read(&sum_state[j * LANES..]), decay[j]);
-    }
-    for row in scores.chunks_exact_mut(PANEL) {
-        // SAFETY: `row` has `PANEL` floats.
-        unsafe {
-            let mut weight = load_row(s, row.as_ptr());
-            for j in 0..PANEL_VECTORS {
-                weight[j] = exp2_below_128(s, s.sub(weight[j], max[j]));
-                sum[j] = s.add(sum[j], weight[j]);
+/// Turns scores into weights 2^(score - max), adds them to the state's sums, and says what earlier sums decay by.
+struct Soften<'a> {
+    max: &'a [f32; PANEL],
+    state: &'a mut [f32],
+    scores: &'a mut [f32],
+    decay: &'a mut [f32; PANEL],
+}
+
+impl Kernel for Soften<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (max_state, sum_state) = self.state.split_at_mut(PANEL);
+        let mut max = [s.splat(0.0); PANEL_VECTORS];
+        let mut sum = max;
+        for j in 0..PANEL_VECTORS {
+            let lanes = j * LANES..(j + 1) * LANES;
+            let before = s.read(&max_state[lanes.clone()]);
+            max[j] = s.max(before, s.read(&self.max[lanes.clone()]));
+            let decay = exp2_below_128(s, s.sub(before, max[j]));
+            sum[j] = s.mul(s.read(&sum_state[lanes.clone()]), decay);
+            s.write(&mut self.decay[lanes.clone()], decay);
+            s.write(&mut max_state[lanes], max[j]);
+        }
+        for row in self.scores.chunks_exact_mut(PANEL) {
+            // SAFETY: `row` has `PANEL` floats.
+            unsafe {
+                let mut weight = load_row(s, row.as_ptr());
+                for j in 0..PANEL_VECTORS {
+                    weight[j] = exp2_below_128(s, s.sub(weight[j], max[j]));
+                    sum[j] = s.add(sum[j], weight[j]);
+                }
+                store_row(s, row.as_mut_ptr(), weight);
             }
-            store_row(s, row.as_mut_ptr(), weight);
+        }
+        for j in 0..PANEL_VECTORS {
+            s.write(&mut sum_state[j * LANES..], sum[j]);
         }
     }
-    for j in 0..PANEL_VECTORS {
-        s.write(&mut max_state[j * LANES..], max[j]);
-        s.write(&mut sum_state[j * LANES..], sum[j]);
-    }
-    decay
 }
 
 /// Adds the weighted values of a block to the decayed sums [depth][PANEL].
-#[inline(always)]
-fn sum_values<S: Simd>(
-    s: S,
-    values: &[f32],
-    weights: &[f32],
-    sums: &mut [f32],
-    decay: PanelRow<S>,
-) {
-    let count = weights.len() / PANEL;
-    let strip = count * TILE_ROWS;
-    let tiles = values.len().checked_div(strip).unwrap_or(0);
-    for tile in 0..tiles.min(sums.len() / (TILE_ROWS * PANEL)) {
-        // SAFETY: `tile` is inside both the values and the sums, and there are `count` weights.
-        unsafe {
-            let values = values.as_ptr().add(tile * strip);
-            let sums = sums.as_mut_ptr().add(tile * TILE_ROWS * PANEL);
-            value_tile(s, count, values, weights.as_ptr(), sums, decay);
+struct SumValues<'a> {
+    depth: usize,
+    values: &'a [f32],
+    weights: &'a [f32],
+    sums: &'a mut [f32],
+    decay: &'a [f32; PANEL],
+}
+
+impl Kernel for SumValues<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let count = self.weights.len() / PANEL;
+        let strip = count * TILE_ROWS;
+        let tiles = self.depth.div_ceil(TILE_ROWS);
+        assert!(self.values.len() >= tiles * strip);
+        assert!(self.sums.len() >= tiles * TILE_ROWS * PANEL);
+        for tile in 0..tiles {
+            // SAFETY: `tile` is inside both the values and the sums, and there are `count` weights.
+            unsafe {
+                let values = self.values.as_ptr().add(tile * strip);
+                let sums = self.sums.as_mut_ptr().add(tile * TILE_ROWS * PANEL);
+                value_tile(
+                    s,
+                    count,
+                    values,
+                    self.weights.as_ptr(),
+                    sums,
+                    self.decay.as_ptr(),
+                );
+            }
         }
     }
 }

@@ -140,7 +140,9 @@ pub fn attention(
             let start = (block * plan.block_queries).min(shape.queries);
             let range = start..shape.queries.min(start + plan.block_queries);
             let [q, k, v] = [q, k, v].map(tokens);
-            let block = Block {
+            let isa = cpu.isa();
+            Block {
+                isa,
                 shape,
                 plan,
                 scale,
@@ -150,8 +152,8 @@ pub fn attention(
                 mask,
                 range,
                 y: &y,
-            };
-            cpu.isa().run((block, scratch));
+            }
+            .run(scratch);
         },
     );
 }

@@ -1,15 +1,18 @@
-//! The two small matrix products of attention: tiles of 4 rows by 24 queries that live in registers.
+//! The two small matrix products of attention: tiles of 6 rows by 16 queries that live in registers.
+//!
+//! 12 sums, 2 vectors of queries and a factor: one register less than there are. With 4 rows by 24 queries, which need all
+//! 16, the compiler sometimes spills a sum, and that halves the speed.
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
 use crate::simd::{LANES, Simd};
 
 /// Vectors of queries side by side.
-pub(super) const PANEL_VECTORS: usize = 3;
+pub(super) const PANEL_VECTORS: usize = 2;
 /// Queries of a panel: one a lane.
 pub(super) const PANEL: usize = PANEL_VECTORS * LANES;
 /// Rows (keys or value channels) of a tile.
-pub(super) const TILE_ROWS: usize = 4;
+pub(super) const TILE_ROWS: usize = 6;
 
 /// One number for each query of a panel.
 pub(super) type PanelRow<S> = [<S as Simd>::V; PANEL_VECTORS];
@@ -21,7 +24,7 @@ pub(super) type PanelRow<S> = [<S as Simd>::V; PANEL_VECTORS];
 #[inline(always)]
 pub(super) unsafe fn load_row<S: Simd>(s: S, p: *const f32) -> PanelRow<S> {
     // SAFETY: the caller gives `PANEL` readable floats.
-    unsafe { [s.load(p), s.load(p.add(LANES)), s.load(p.add(2 * LANES))] }
+    unsafe { [s.load(p), s.load(p.add(LANES))] }
 }
 
 /// Writes a row of a panel.
@@ -85,8 +88,7 @@ unsafe fn rank_one<S: Simd, const ROWS: usize>(
     right: *const f32,
     tile: &mut Tile<S, ROWS>,
 ) {
-    // Keeps the compiler from loading the next step's row early: tile, row and factor fill all 16 registers, and a
-    // spilled sum halves the speed.
+    // Keeps the compiler from loading the next steps' rows early, for which there are no registers.
     compiler_fence(Ordering::SeqCst);
     // SAFETY: the caller gives `ROWS` strided floats and a row of `PANEL`.
     unsafe {
@@ -100,8 +102,8 @@ unsafe fn rank_one<S: Simd, const ROWS: usize>(
     }
 }
 
-/// scores \[ROWS\]\[PANEL\] = keys \[ROWS\]\[depth\] times queries \[depth\]\[PANEL\]; returns the larger of `max` and the
-/// largest score of each query.
+/// scores \[ROWS\]\[PANEL\] = keys \[ROWS\]\[depth\] times queries \[depth\]\[PANEL\]; raises `max` \[PANEL\] to the largest
+/// score of each query.
 ///
 /// # Safety
 /// The pointers must be valid for that many floats.
@@ -112,23 +114,24 @@ pub(super) unsafe fn score_tile<S: Simd, const ROWS: usize>(
     keys: *const f32,
     queries: *const f32,
     scores: *mut f32,
-    mut max: PanelRow<S>,
-) -> PanelRow<S> {
+    max: *mut f32,
+) {
     let mut tile = [[s.splat(0.0); PANEL_VECTORS]; ROWS];
     // SAFETY: exactly what the caller promises.
     unsafe {
         accumulate(s, depth, keys, (depth, 1), queries, &mut tile);
+        let mut largest = load_row(s, max);
         for r in 0..ROWS {
             for j in 0..PANEL_VECTORS {
-                max[j] = s.max(tile[r][j], max[j]);
+                largest[j] = s.max(tile[r][j], largest[j]);
             }
             store_row(s, scores.add(r * PANEL), tile[r]);
         }
+        store_row(s, max, largest);
     }
-    max
 }
 
-/// sums \[4\]\[PANEL\] = sums * decay + the transpose of values \[keys\]\[4\] times weights \[keys\]\[PANEL\].
+/// sums \[6\]\[PANEL\] = sums * decay \[PANEL\] + the transpose of values \[keys\]\[6\] times weights \[keys\]\[PANEL\].
 ///
 /// # Safety
 /// The pointers must be valid for that many floats.
@@ -139,13 +142,14 @@ pub(super) unsafe fn value_tile<S: Simd>(
     values: *const f32,
     weights: *const f32,
     sums: *mut f32,
-    decay: PanelRow<S>,
+    decay: *const f32,
 ) {
     // SAFETY: exactly what the caller promises.
     unsafe {
         let mut tile = [[s.splat(0.0); PANEL_VECTORS]; TILE_ROWS];
         for r in 0..TILE_ROWS {
             let row = load_row(s, sums.add(r * PANEL));
+            let decay = load_row(s, decay);
             for j in 0..PANEL_VECTORS {
                 tile[r][j] = s.mul(row[j], decay[j]);
             }
