@@ -1,1 +1,25 @@
-//! Graph + weights -> Program: passes, buffer plan, execution, probes
+//! From a graph and weights to answers: passes, buffer plan, execution, probes.
+//!
+//! [`Program`] is the fast engine; [`run_reference`] runs the same graph on slow, readable kernels in f32 or f64.
+
+mod error;
+mod kernel;
+mod lowering;
+mod options;
+mod passes;
+mod plan;
+mod prepare;
+mod probe;
+mod profile;
+mod program;
+mod reference;
+mod schedule;
+mod segment;
+mod shapes;
+
+pub use error::EngineError;
+pub use options::{Memory, Mode, Options};
+pub use probe::{Recording, Run, StepTime};
+pub use profile::{Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory};
+pub use program::{Output, Outputs, Preparation, Program};
+pub use reference::{RealTensor, run_reference};

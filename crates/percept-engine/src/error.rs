@@ -1,0 +1,37 @@
+//! What can go wrong between a graph and its answer.
+
+use percept_graph::{GraphError, WeightError};
+use percept_kernels::{ArenaError, CpuError};
+use thiserror::Error;
+
+/// An error of the engine.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum EngineError {
+    #[error(transparent)]
+    Graph(#[from] GraphError),
+    #[error(transparent)]
+    Weight(#[from] WeightError),
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
+    #[error("input `{input}` has {got} values, its shape {shape:?} needs {expected}")]
+    InputLength {
+        input: String,
+        shape: Vec<usize>,
+        expected: usize,
+        got: usize,
+    },
+    #[error("{node}: {message}")]
+    Custom { node: String, message: String },
+    #[error("{node}: {op} is not supported here: {reason}")]
+    Unsupported {
+        node: String,
+        op: &'static str,
+        reason: String,
+    },
+    #[error("this input needs {needed_bytes} bytes for one run; the limit is {limit_bytes}")]
+    TooLarge { needed_bytes: u64, limit_bytes: u64 },
+    /// The buffer plan contradicts itself: a bug of ours.
+    #[error("{node}: the buffer plan is broken: {source}")]
+    Plan { node: String, source: ArenaError },
+}

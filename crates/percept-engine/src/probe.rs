@@ -1,0 +1,54 @@
+//! Probes: the time of every step of every recorded run.
+
+use std::time::Duration;
+
+use percept_graph::Bindings;
+
+/// When a step ran and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct StepTime {
+    /// Position of the step in the program.
+    pub step: usize,
+    /// Since the run began.
+    pub start: Duration,
+    /// Wall time.
+    pub elapsed: Duration,
+}
+
+/// One recorded run.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
+    /// Steps in order.
+    pub steps: Vec<StepTime>,
+    /// The whole run, from the call to the outputs.
+    pub total: Duration,
+    /// Every size, those that the run itself defined included.
+    pub bindings: Bindings,
+}
+
+/// Runs recorded one after the other.
+#[derive(Clone, Debug, Default)]
+pub struct Recording {
+    current: Vec<StepTime>,
+    /// Finished runs.
+    pub runs: Vec<Run>,
+}
+
+impl Recording {
+    pub(crate) fn push(&mut self, step: usize, start: Duration, elapsed: Duration) {
+        self.current.push(StepTime {
+            step,
+            start,
+            elapsed,
+        });
+    }
+
+    pub(crate) fn finish(&mut self, total: Duration, bindings: &Bindings) {
+        let steps = std::mem::take(&mut self.current);
+        self.runs.push(Run {
+            steps,
+            total,
+            bindings: bindings.clone(),
+        });
+    }
+}

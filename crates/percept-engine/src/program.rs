@@ -1,0 +1,416 @@
+//! A program: a graph with packed weights, ready to run again and again.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use percept_graph::{Bindings, Graph, GraphError, Tensor, WeightSource};
+use percept_kernels::{Arena, Cpu};
+
+use crate::EngineError;
+use crate::kernel::Kernel;
+use crate::lowering::Lowered;
+use crate::options::Options;
+use crate::passes;
+use crate::prepare::Weights;
+use crate::probe::Recording;
+use crate::schedule::{Call, Context, Place, Schedule};
+use crate::segment::{bind_output, segments};
+
+/// A graph lowered, packed and planned for a CPU.
+///
+/// Plans and packed weights are made when a size is first seen and kept, so a steady stream of inputs of one size
+/// allocates nothing.
+pub struct Program {
+    pub(crate) graph: Graph,
+    pub(crate) lowered: Lowered,
+    segments: Vec<Range<usize>>,
+    options: Options,
+    cpu: Cpu,
+    pub(crate) weights: Weights,
+    schedules: BTreeMap<(usize, Bindings), Arc<Schedule>>,
+    arena: Arena,
+    planning: Duration,
+}
+
+/// One tensor that a run gave.
+pub struct Output<'p> {
+    /// Name of the output.
+    pub name: &'p str,
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// Row-major values, in the program's arena until the next run.
+    pub data: Cow<'p, [f32]>,
+}
+
+/// What one run gave, in the graph's order.
+pub struct Outputs<'p> {
+    tensors: Vec<Output<'p>>,
+}
+
+impl<'p> Outputs<'p> {
+    /// All outputs.
+    pub fn iter(&self) -> impl Iterator<Item = &Output<'p>> {
+        self.tensors.iter()
+    }
+
+    /// One output by name.
+    pub fn get(&self, name: &str) -> Option<&Output<'p>> {
+        self.tensors.iter().find(|output| output.name == name)
+    }
+
+    /// Copies of all outputs.
+    pub fn to_tensors(&self) -> Vec<(String, Tensor)> {
+        let copy = |output: &Output<'p>| Tensor {
+            shape: output.shape.clone(),
+            data: output.data.to_vec(),
+        };
+        self.tensors
+            .iter()
+            .map(|output| (output.name.to_owned(), copy(output)))
+            .collect()
+    }
+}
+
+/// What it took to get ready, apart from running.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Preparation {
+    /// Reading or generating weights.
+    pub reading: Duration,
+    /// Folding and packing weights.
+    pub packing: Duration,
+    /// Choosing kernels and planning buffers.
+    pub planning: Duration,
+    /// Packed weights and vectors.
+    pub weight_bytes: usize,
+    /// The arena.
+    pub arena_bytes: usize,
+    /// Working memory of the threads.
+    pub scratch_bytes: usize,
+}
+
+impl Program {
+    /// Lowers a graph. Weights are read and packed when the first input's size is known.
+    pub fn new(graph: Graph, weights: Arc<dyn WeightSource>, cpu: Cpu, options: Options) -> Self {
+        let mut lowered = Lowered::new(&graph);
+        passes::run(&graph, &mut lowered);
+        let segments = segments(&graph, &lowered);
+        Self {
+            graph,
+            lowered,
+            segments,
+            options,
+            cpu,
+            weights: Weights::new(weights),
+            schedules: BTreeMap::new(),
+            arena: Arena::default(),
+            planning: Duration::ZERO,
+        }
+    }
+
+    /// The graph it runs.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The CPU it runs on.
+    pub fn cpu(&self) -> &Cpu {
+        &self.cpu
+    }
+
+    /// How it runs.
+    pub fn options(&self) -> Options {
+        self.options
+    }
+
+    /// Where its weights come from.
+    pub fn weights_description(&self) -> String {
+        self.weights.source().describe()
+    }
+
+    /// What getting ready has taken so far.
+    pub fn preparation(&self) -> Preparation {
+        Preparation {
+            reading: self.weights.reading,
+            packing: self.weights.packing,
+            planning: self.planning,
+            weight_bytes: self.weights.bytes(),
+            arena_bytes: self.arena.len(),
+            scratch_bytes: self.cpu.scratch_bytes(),
+        }
+    }
+
+    /// Gets ready for inputs of these shapes, without running. Sizes that only a run defines are planned when it gets there.
+    pub fn prepare(&mut self, shapes: &[(&str, Vec<usize>)]) -> Result<Bindings, EngineError> {
+        let bindings = self.graph.bind(shapes)?;
+        let schedule = self.schedule(0, &bindings, None)?;
+        self.arena.ensure(schedule.plan.arena_bytes);
+        Ok(bindings)
+    }
+
+    /// Runs on these inputs.
+    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Outputs<'_>, EngineError> {
+        self.run_recorded(inputs, None)
+    }
+
+    /// Runs, noting the time of every step in `recording`.
+    pub fn run_recorded(
+        &mut self,
+        inputs: &[(&str, &Tensor)],
+        mut recording: Option<&mut Recording>,
+    ) -> Result<Outputs<'_>, EngineError> {
+        let started = Instant::now();
+        let (mut bindings, inputs) = self.bind_inputs(inputs)?;
+        let mut schedule: Option<Arc<Schedule>> = None;
+        let mut defined: Vec<Tensor> = Vec::new();
+        for segment in 0..self.segments.len() {
+            let next = self.schedule(segment, &bindings, schedule.as_deref())?;
+            if segment == 0 {
+                self.arena.ensure(next.plan.arena_bytes);
+            } else {
+                self.arena.grow(next.plan.arena_bytes);
+                self.store_defined(
+                    &self.segments[segment - 1].clone(),
+                    &next,
+                    std::mem::take(&mut defined),
+                )?;
+            }
+            for call in &next.calls {
+                let Some(recording) = recording.as_deref_mut() else {
+                    defined = self.execute(call, &inputs, &mut bindings)?;
+                    continue;
+                };
+                let begin = Instant::now();
+                defined = self.execute(call, &inputs, &mut bindings)?;
+                recording.push(call.step, begin.duration_since(started), begin.elapsed());
+            }
+            schedule = Some(next);
+        }
+        let schedule = schedule.expect("a graph has at least one segment");
+        if let Some(recording) = recording {
+            recording.finish(started.elapsed(), &bindings);
+        }
+        self.outputs(&schedule, &inputs, &bindings)
+    }
+
+    /// The schedules of all segments that a run with these sizes has gone through.
+    pub(crate) fn schedules_for(&self, bindings: &Bindings) -> Vec<&Schedule> {
+        let is_part = |known: &Bindings| {
+            known
+                .iter()
+                .all(|(symbol, size)| bindings.get(symbol) == Some(size))
+        };
+        let found = self
+            .schedules
+            .iter()
+            .filter(|((_, known), _)| is_part(known));
+        found.map(|(_, schedule)| &**schedule).collect()
+    }
+
+    /// The calls of such a run, in order.
+    pub(crate) fn calls(&self, bindings: &Bindings) -> Vec<(&Schedule, &Call)> {
+        let schedules = self.schedules_for(bindings);
+        schedules
+            .into_iter()
+            .flat_map(|schedule| schedule.calls.iter().map(move |call| (schedule, call)))
+            .collect()
+    }
+
+    fn bind_inputs<'i>(
+        &self,
+        inputs: &[(&str, &'i Tensor)],
+    ) -> Result<(Bindings, Vec<&'i [f32]>), EngineError> {
+        let shapes: Vec<(&str, Vec<usize>)> = inputs
+            .iter()
+            .map(|(name, t)| (*name, t.shape.clone()))
+            .collect();
+        let bindings = self.graph.bind(&shapes)?;
+        let mut slices = Vec::new();
+        for input in self.graph.inputs() {
+            let given = inputs.iter().find(|(name, _)| *name == input.name);
+            let (_, tensor) = given.ok_or_else(|| GraphError::MissingInput {
+                name: input.name.clone(),
+            })?;
+            let expected = tensor.shape.iter().product();
+            if tensor.data.len() != expected {
+                let (input, shape) = (input.name.clone(), tensor.shape.clone());
+                return Err(EngineError::InputLength {
+                    input,
+                    shape,
+                    expected,
+                    got: tensor.data.len(),
+                });
+            }
+            slices.push(tensor.data.as_slice());
+        }
+        Ok((bindings, slices))
+    }
+
+    /// The schedule of a segment for these sizes, made when they are new.
+    fn schedule(
+        &mut self,
+        segment: usize,
+        bindings: &Bindings,
+        earlier: Option<&Schedule>,
+    ) -> Result<Arc<Schedule>, EngineError> {
+        let key = (segment, bindings.clone());
+        if let Some(schedule) = self.schedules.get(&key) {
+            return Ok(Arc::clone(schedule));
+        }
+        let start = Instant::now();
+        let weights_before = self.weights.reading + self.weights.packing;
+        let context = Context {
+            cpu: &self.cpu,
+            graph: &self.graph,
+            lowered: &self.lowered,
+            options: self.options,
+            bindings,
+        };
+        let is_last = segment + 1 == self.segments.len();
+        let schedule = Schedule::new(
+            &context,
+            &mut self.weights,
+            self.segments[segment].clone(),
+            is_last,
+            earlier,
+        )?;
+        let on_weights = self.weights.reading + self.weights.packing - weights_before;
+        self.planning += start.elapsed().saturating_sub(on_weights);
+        let schedule = Arc::new(schedule);
+        self.schedules.insert(key, Arc::clone(&schedule));
+        Ok(schedule)
+    }
+
+    /// Runs one call. A custom op gives its tensors back: they are stored at once when their place is planned already, and
+    /// returned when the next segment has to plan it.
+    fn execute(
+        &mut self,
+        call: &Call,
+        inputs: &[&[f32]],
+        bindings: &mut Bindings,
+    ) -> Result<Vec<Tensor>, EngineError> {
+        let step = &self.lowered.steps[call.step];
+        let broken = |source| EngineError::Plan {
+            node: self.graph.node(step.node).name.clone(),
+            source,
+        };
+        let arena_reads: Vec<Range<usize>> = call.reads.iter().filter_map(Place::arena).collect();
+        let (lent, mut writes) = self
+            .arena
+            .views(&arena_reads, &call.writes)
+            .map_err(broken)?;
+        let mut lent = lent.into_iter().map(as_floats);
+        let reads: Vec<&[f32]> = call
+            .reads
+            .iter()
+            .map(|place| match place {
+                Place::Arena(_) => lent.next().expect("one view a range"),
+                Place::Input(i) => inputs[*i],
+                Place::Constant(values) => values,
+            })
+            .collect();
+        if let Kernel::Custom { op, dims } = &call.kernel {
+            let node = self.graph.node(step.node);
+            let failed = |message: String| EngineError::Custom {
+                node: node.name.clone(),
+                message,
+            };
+            let args: Vec<(&[usize], &[f32])> = dims.iter().map(Vec::as_slice).zip(reads).collect();
+            let tensors = op.run(&args).map_err(failed)?;
+            if tensors.len() != step.outputs.len() {
+                return Err(failed(format!(
+                    "gave {} tensors, declared {}",
+                    tensors.len(),
+                    step.outputs.len()
+                )));
+            }
+            for (tensor, &value) in tensors.iter().zip(&step.outputs) {
+                bind_output(&self.graph.value(value).ty, &tensor.shape, bindings)
+                    .map_err(failed)?;
+            }
+            if writes.is_empty() {
+                return Ok(tensors);
+            }
+            for (tensor, bytes) in tensors.iter().zip(&mut writes) {
+                as_floats_mut(bytes).copy_from_slice(&tensor.data);
+            }
+            return Ok(Vec::new());
+        }
+        let y = as_floats_mut(writes.first_mut().expect("every kernel writes one output"));
+        if call.in_place {
+            call.kernel.run_in_place(&self.cpu, &reads, y);
+        } else {
+            call.kernel.run(&self.cpu, &reads, y);
+        }
+        Ok(Vec::new())
+    }
+
+    /// Puts the tensors that ended a segment where the next segment's plan wants them.
+    fn store_defined(
+        &mut self,
+        ended: &Range<usize>,
+        schedule: &Schedule,
+        tensors: Vec<Tensor>,
+    ) -> Result<(), EngineError> {
+        let step = &self.lowered.steps[ended.end - 1];
+        for (&value, tensor) in step.outputs.iter().zip(tensors) {
+            let Place::Arena(range) = schedule.place(&self.graph, value, 4 * tensor.data.len())
+            else {
+                continue;
+            };
+            let broken = |source| EngineError::Plan {
+                node: self.graph.node(step.node).name.clone(),
+                source,
+            };
+            let (_, mut writes) = self.arena.views(&[], &[range]).map_err(broken)?;
+            as_floats_mut(writes[0]).copy_from_slice(&tensor.data);
+        }
+        Ok(())
+    }
+
+    fn outputs<'p>(
+        &'p mut self,
+        schedule: &Schedule,
+        inputs: &[&[f32]],
+        bindings: &Bindings,
+    ) -> Result<Outputs<'p>, EngineError> {
+        let mut places = Vec::new();
+        let mut shapes = Vec::new();
+        for (_, value) in self.graph.outputs() {
+            let shape = self.graph.value_shape(*value, bindings)?;
+            let bytes = 4 * shape.iter().product::<usize>();
+            places.push(schedule.place(&self.graph, self.lowered.root(*value), bytes));
+            shapes.push(shape);
+        }
+        let ranges: Vec<Range<usize>> = places.iter().filter_map(Place::arena).collect();
+        let broken = |source| EngineError::Plan {
+            node: "outputs".to_owned(),
+            source,
+        };
+        let (views, _) = self.arena.views(&ranges, &[]).map_err(broken)?;
+        let mut views = views.into_iter().map(as_floats);
+        let data = places.into_iter().map(|place| match place {
+            Place::Arena(_) => Cow::Borrowed(views.next().expect("one view a range")),
+            Place::Input(position) => Cow::Owned(inputs[position].to_vec()),
+            Place::Constant(values) => Cow::Owned(values.to_vec()),
+        });
+        let names = self.graph.outputs().iter().map(|(name, _)| name.as_str());
+        let tensors = names
+            .zip(shapes)
+            .zip(data)
+            .map(|((name, shape), data)| Output { name, shape, data })
+            .collect();
+        Ok(Outputs { tensors })
+    }
+}
+
+fn as_floats(bytes: &[u8]) -> &[f32] {
+    bytemuck::cast_slice(bytes)
+}
+
+fn as_floats_mut(bytes: &mut [u8]) -> &mut [f32] {
+    bytemuck::cast_slice_mut(bytes)
+}

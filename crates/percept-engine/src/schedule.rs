@@ -1,0 +1,293 @@
+//! The calls of one segment for one set of sizes: kernels chosen, weights packed, constants computed, buffers planned.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use percept_graph::{Bindings, Graph, GraphError, Op, ValueId, ValueSource};
+use percept_kernels::Cpu;
+
+use crate::EngineError;
+use crate::kernel::Kernel;
+use crate::lowering::{Lowered, Step};
+use crate::options::Options;
+use crate::plan::{Lifetime, Plan};
+use crate::prepare::Weights;
+
+/// Where a kernel finds a value.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// In the arena.
+    Arena(Range<usize>),
+    /// With the caller: an input of the graph.
+    Input(usize),
+    /// Computed once: it depends on parameters and sizes only.
+    Constant(Arc<[f32]>),
+}
+
+impl Place {
+    /// The arena range, when it is there.
+    pub fn arena(&self) -> Option<Range<usize>> {
+        match self {
+            Place::Arena(range) => Some(range.clone()),
+            _ => None,
+        }
+    }
+}
+
+/// One kernel call, fully decided.
+pub struct Call {
+    /// Which step.
+    pub step: usize,
+    /// What runs.
+    pub kernel: Kernel,
+    /// What it reads, without the operand that is overwritten in place.
+    pub reads: Vec<Place>,
+    /// What it writes; nothing when the step ends the segment by defining sizes.
+    pub writes: Vec<Range<usize>>,
+    /// Whether an operand is overwritten.
+    pub in_place: bool,
+}
+
+/// A planned segment.
+pub struct Schedule {
+    /// Calls in order.
+    pub calls: Vec<Call>,
+    /// The arena.
+    pub plan: Plan,
+    constants: BTreeMap<ValueId, Arc<[f32]>>,
+}
+
+/// What scheduling reads.
+pub struct Context<'a> {
+    /// Where kernels will run.
+    pub cpu: &'a Cpu,
+    /// What is run.
+    pub graph: &'a Graph,
+    /// Its steps.
+    pub lowered: &'a Lowered,
+    /// How.
+    pub options: Options,
+    /// Sizes known so far.
+    pub bindings: &'a Bindings,
+}
+
+impl Schedule {
+    /// Plans the steps `segment` behind `earlier`, whose last step has just defined the sizes of its outputs.
+    pub fn new(
+        context: &Context<'_>,
+        weights: &mut Weights,
+        segment: Range<usize>,
+        is_last: bool,
+        earlier: Option<&Schedule>,
+    ) -> Result<Schedule, EngineError> {
+        let lowered = context.lowered;
+        let mut constants = earlier
+            .map(|schedule| schedule.constants.clone())
+            .unwrap_or_default();
+        let mut kernels: Vec<(usize, Kernel)> = Vec::new();
+        for index in segment.clone() {
+            let step = &lowered.steps[index];
+            let kernel = context.kernel(step, weights)?;
+            let is_custom = matches!(kernel, Kernel::Custom { .. });
+            if !is_custom && step.reads().all(|value| constants.contains_key(&value)) {
+                let value = context.constant(step, &kernel, &constants)?;
+                constants.insert(step.outputs[0], value);
+            } else {
+                kernels.push((index, kernel));
+            }
+        }
+        let needed = |value: &ValueId| {
+            let read = lowered.steps.iter().any(|step| {
+                step.reads().any(|read| read == *value)
+                    && step.outputs.iter().any(|out| !constants.contains_key(out))
+            });
+            read || lowered.is_kept(*value)
+        };
+        let kept: Vec<ValueId> = constants
+            .keys()
+            .copied()
+            .filter(|value| needed(value))
+            .collect();
+        constants.retain(|value, _| kept.contains(value));
+
+        // The step that ends a segment defines sizes: only the next segment can place what it gives.
+        let placed_here = |index: usize| is_last || index + 1 != segment.end;
+        let last_use = last_uses(lowered);
+        let mut lifetimes = Vec::new();
+        if let Some(before) = segment.start.checked_sub(1) {
+            for &value in &lowered.steps[before].outputs {
+                lifetimes.push(context.lifetime(value, before, &last_use)?);
+            }
+        }
+        for (index, kernel) in kernels.iter().filter(|(index, _)| placed_here(*index)) {
+            let step = &lowered.steps[*index];
+            for &value in &step.outputs {
+                let mut life = context.lifetime(value, *index, &last_use)?;
+                life.may_replace = replaceable(step, *index, kernel, &last_use);
+                lifetimes.push(life);
+            }
+        }
+        let earlier_plan = earlier
+            .map(|schedule| schedule.plan.clone())
+            .unwrap_or_default();
+        let plan = Plan::extend(&earlier_plan, &lifetimes, context.options.memory);
+        let mut schedule = Schedule {
+            calls: Vec::new(),
+            plan,
+            constants,
+        };
+        for (index, kernel) in kernels {
+            let writes_here = placed_here(index);
+            let call = schedule.call(context, index, kernel, writes_here)?;
+            schedule.calls.push(call);
+        }
+        Ok(schedule)
+    }
+
+    fn call(
+        &self,
+        context: &Context<'_>,
+        index: usize,
+        kernel: Kernel,
+        writes_here: bool,
+    ) -> Result<Call, EngineError> {
+        let step = &context.lowered.steps[index];
+        let shared = |value: ValueId| {
+            self.plan.buffer_of.get(&value) == self.plan.buffer_of.get(&step.outputs[0])
+        };
+        let overwritten = kernel.in_place_operand().filter(|&operand| {
+            let value = step.inputs[operand];
+            self.plan.buffer_of.contains_key(&value) && shared(value)
+        });
+        let mut reads = Vec::new();
+        for (operand, value) in step.reads().enumerate() {
+            if overwritten != Some(operand) {
+                reads.push(self.place(context.graph, value, context.bytes(value)?));
+            }
+        }
+        let mut writes = Vec::new();
+        for &value in step.outputs.iter().filter(|_| writes_here) {
+            let range = self
+                .plan
+                .range(value)
+                .expect("every output of the segment is planned");
+            writes.push(range.start..range.start + context.bytes(value)?);
+        }
+        Ok(Call {
+            step: index,
+            kernel,
+            reads,
+            writes,
+            in_place: overwritten.is_some(),
+        })
+    }
+
+    /// Where a value of this many bytes is.
+    pub fn place(&self, graph: &Graph, value: ValueId, bytes: usize) -> Place {
+        if let Some(values) = self.constants.get(&value) {
+            return Place::Constant(Arc::clone(values));
+        }
+        match graph.value(value).source {
+            ValueSource::Input(position) => Place::Input(position),
+            ValueSource::Node(..) => {
+                let range = self
+                    .plan
+                    .range(value)
+                    .expect("a value is planned before it is read");
+                Place::Arena(range.start..range.start + bytes)
+            }
+        }
+    }
+
+    /// Bytes of constants held for these sizes.
+    pub fn constant_bytes(&self) -> usize {
+        self.constants.values().map(|values| 4 * values.len()).sum()
+    }
+}
+
+impl Context<'_> {
+    fn shape(&self, value: ValueId) -> Result<Vec<usize>, GraphError> {
+        self.graph.value_shape(value, self.bindings)
+    }
+
+    fn bytes(&self, value: ValueId) -> Result<usize, EngineError> {
+        Ok(4 * self.shape(value)?.iter().product::<usize>())
+    }
+
+    fn lifetime(
+        &self,
+        value: ValueId,
+        born: usize,
+        last_use: &BTreeMap<ValueId, usize>,
+    ) -> Result<Lifetime, EngineError> {
+        let last_use = last_use.get(&value).copied().unwrap_or(born);
+        Ok(Lifetime {
+            value,
+            bytes: self.bytes(value)?,
+            born,
+            last_use,
+            may_replace: None,
+        })
+    }
+
+    fn kernel(&self, step: &Step, weights: &mut Weights) -> Result<Kernel, EngineError> {
+        // A node reads its inputs under their own shapes, which a reshape in front may have changed.
+        let node = self.graph.node(step.node);
+        let mut inputs = Vec::new();
+        for (i, &value) in node.inputs.iter().enumerate() {
+            let fused_away = step.fused.input_scale.is_some() && i == 0;
+            inputs.push(self.shape(if fused_away { step.inputs[0] } else { value })?);
+        }
+        let output = match &node.op {
+            Op::Custom(_) => Vec::new(),
+            _ => self.shape(node.outputs[0])?,
+        };
+        Kernel::prepare(
+            self.cpu,
+            self.graph,
+            step,
+            self.options.mode,
+            weights,
+            &inputs,
+            &output,
+        )
+    }
+
+    fn constant(
+        &self,
+        step: &Step,
+        kernel: &Kernel,
+        constants: &BTreeMap<ValueId, Arc<[f32]>>,
+    ) -> Result<Arc<[f32]>, EngineError> {
+        if let Kernel::Parameter(values) = kernel {
+            return Ok(Arc::clone(values));
+        }
+        let reads: Vec<&[f32]> = step.reads().map(|value| &*constants[&value]).collect();
+        let mut y = vec![0.0; self.bytes(step.outputs[0])? / 4];
+        kernel.run(self.cpu, &reads, &mut y);
+        Ok(y.into())
+    }
+}
+
+/// The last step that reads each value; outputs of the graph are never done with.
+pub fn last_uses(lowered: &Lowered) -> BTreeMap<ValueId, usize> {
+    let mut last = BTreeMap::new();
+    for (i, step) in lowered.steps.iter().enumerate() {
+        last.extend(step.reads().map(|value| (value, i)));
+    }
+    last.extend(lowered.kept().map(|value| (value, usize::MAX)));
+    last
+}
+
+/// The operand that the kernel may overwrite: it can, this is the operand's last use, and it reads it once.
+fn replaceable(
+    step: &Step,
+    index: usize,
+    kernel: &Kernel,
+    last_use: &BTreeMap<ValueId, usize>,
+) -> Option<ValueId> {
+    let value = step.inputs[kernel.in_place_operand()?];
+    let reads_once = step.reads().filter(|read| *read == value).count() == 1;
+    (reads_once && last_use.get(&value) == Some(&index)).then_some(value)
+}
