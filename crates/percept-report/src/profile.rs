@@ -1,0 +1,596 @@
+//! The profile: where the time, the memory and the arithmetic of a run go.
+//!
+//! A row's time is the median over the recorded runs of the steps that stand at it; a parent is the sum of its
+//! children, so nothing is counted twice and children never exceed their parent. What the runs took beyond their
+//! steps is a row of its own.
+
+use std::collections::BTreeMap;
+
+use percept_engine::{MemoryAtPeak, Recording, StepInfo};
+use serde::Serialize;
+
+use crate::spread::Spread;
+use crate::table::Table;
+use crate::units::{bytes, count, milliseconds, percent};
+
+/// What a row of the table is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// A leaf: one layer of the network.
+    Layer,
+    /// A module and those inside it, down to this many name components.
+    Module {
+        /// Name components shown.
+        depth: usize,
+    },
+    /// All layers of one op.
+    Op,
+}
+
+/// Which rows come first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Order {
+    Execution,
+    Time,
+    Memory,
+    Macs,
+}
+
+/// What part of the profile to show.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Selection {
+    pub grouping: Grouping,
+    pub order: Order,
+    /// At most this many rows.
+    pub top: Option<usize>,
+}
+
+/// A row of the profile.
+#[derive(Clone, Debug, Serialize)]
+pub struct ProfileRow {
+    /// Layer, module or op.
+    pub name: String,
+    /// The op, or the number of layers below.
+    pub op: String,
+    /// Nesting below the whole network.
+    pub depth: usize,
+    /// Time of a run spent here, over the recorded runs.
+    pub time_ms: Spread,
+    /// Part of the whole run.
+    pub share: f64,
+    /// Multiply-adds; `None` when they depend on data.
+    pub macs: Option<u64>,
+    /// Arithmetic that is no multiply-add of a contraction; `None` when it depends on data.
+    pub other_ops: Option<u64>,
+    /// 2 MACs / time. A Winograd layer multiplies less than that: its rate is an effective one.
+    pub gflops_per_s: Option<f64>,
+    /// The rate as a part of the machine's measured peak.
+    pub share_of_peak: Option<f64>,
+    /// Bytes of outputs that come into being here.
+    pub allocated_bytes: usize,
+    /// Most bytes of intermediate values held while it runs.
+    pub live_bytes: usize,
+    /// Packed weights.
+    pub weight_bytes: usize,
+    /// The algorithm, or where a fused layer's time stands.
+    pub note: String,
+}
+
+/// A profile of one network on one machine.
+#[derive(Clone, Debug)]
+pub struct Profile {
+    layers: Vec<Layer>,
+    peak_gflops: f64,
+    residual_ms: Spread,
+    wall_ms: Spread,
+    memory: MemoryAtPeak,
+}
+
+#[derive(Clone, Debug)]
+struct Layer {
+    info: StepInfo,
+    times_ms: Vec<f64>,
+    note: String,
+}
+
+impl Profile {
+    /// Puts together what was recorded. `peak_gflops` is the measured peak of the threads used.
+    pub fn new(
+        infos: Vec<StepInfo>,
+        recording: &Recording,
+        memory: MemoryAtPeak,
+        peak_gflops: f64,
+    ) -> Self {
+        let mut times: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for time in recording.runs.iter().flat_map(|run| &run.steps) {
+            times
+                .entry(time.step)
+                .or_default()
+                .push(time.elapsed.as_secs_f64() * 1e3);
+        }
+        let layers = infos.into_iter().flat_map(|info| {
+            let times_ms = times.remove(&info.step).unwrap_or_default();
+            let fused = info
+                .absorbed
+                .iter()
+                .map(|(name, kind)| fused_layer(&info, name, kind))
+                .collect::<Vec<_>>();
+            let note = if info.is_constant {
+                "computed once".to_owned()
+            } else {
+                info.algorithm.clone().unwrap_or_default()
+            };
+            std::iter::once(Layer {
+                info,
+                times_ms,
+                note,
+            })
+            .chain(fused)
+        });
+        let residual = recording.runs.iter().map(|run| {
+            let steps: f64 = run
+                .steps
+                .iter()
+                .map(|time| time.elapsed.as_secs_f64())
+                .sum();
+            (run.total.as_secs_f64() - steps).max(0.0) * 1e3
+        });
+        Self {
+            layers: layers.collect(),
+            peak_gflops,
+            residual_ms: Spread::of(residual),
+            wall_ms: Spread::of(
+                recording
+                    .runs
+                    .iter()
+                    .map(|run| run.total.as_secs_f64() * 1e3),
+            ),
+            memory,
+        }
+    }
+
+    /// The time of a whole run, over the recorded runs.
+    pub fn wall_ms(&self) -> Spread {
+        self.wall_ms
+    }
+
+    /// What holds memory at the peak.
+    pub fn memory(&self) -> &MemoryAtPeak {
+        &self.memory
+    }
+
+    /// The rows: the whole network first, then the selection, then the residual.
+    pub fn rows(&self, selection: Selection) -> Vec<ProfileRow> {
+        let all: Vec<&Layer> = self.layers.iter().collect();
+        let mut total = self.row("whole network".to_owned(), 0, &all);
+        let step_ms = total.time_ms.median;
+        total.time_ms.median += self.residual_ms.median;
+        total.time_ms.p10 += self.residual_ms.p10;
+        total.time_ms.p90 += self.residual_ms.p90;
+        let mut rows = match selection.grouping {
+            Grouping::Layer => self
+                .layers
+                .iter()
+                .map(|layer| self.layer_row(layer))
+                .collect(),
+            Grouping::Module { depth } => self.module_rows(depth),
+            Grouping::Op => self.op_rows(),
+        };
+        sort(&mut rows, selection.order);
+        let hidden = selection
+            .top
+            .map_or(0, |top| rows.len().saturating_sub(top));
+        rows.truncate(rows.len() - hidden);
+        let whole_ms = step_ms + self.residual_ms.median;
+        let residual = ProfileRow {
+            name: "(between layers)".to_owned(),
+            op: String::new(),
+            depth: 1,
+            time_ms: self.residual_ms,
+            note: "residual".to_owned(),
+            ..self.row(String::new(), 1, &[])
+        };
+        let mut rows: Vec<ProfileRow> = std::iter::once(total)
+            .chain(rows)
+            .chain([residual])
+            .collect();
+        for row in &mut rows {
+            row.share = if whole_ms > 0.0 {
+                row.time_ms.median / whole_ms
+            } else {
+                0.0
+            };
+            self.set_rate(row);
+        }
+        rows
+    }
+
+    fn set_rate(&self, row: &mut ProfileRow) {
+        let Some(macs) = row
+            .macs
+            .filter(|&macs| macs > 0 && row.time_ms.median > 0.0)
+        else {
+            return;
+        };
+        let rate = 2.0 * macs as f64 / (row.time_ms.median * 1e6);
+        row.gflops_per_s = Some(rate);
+        row.share_of_peak = Some(rate / self.peak_gflops).filter(|_| self.peak_gflops > 0.0);
+    }
+
+    /// A row for some layers: medians add up, memory is the largest of them.
+    fn row(&self, name: String, depth: usize, layers: &[&Layer]) -> ProfileRow {
+        let runs = layers
+            .iter()
+            .map(|layer| layer.times_ms.len())
+            .max()
+            .unwrap_or(0);
+        let per_run = (0..runs).map(|run| {
+            layers
+                .iter()
+                .filter_map(|layer| layer.times_ms.get(run))
+                .sum()
+        });
+        let spread = Spread::of(per_run);
+        let median = layers
+            .iter()
+            .map(|layer| Spread::of(layer.times_ms.iter().copied()).median)
+            .sum();
+        let known =
+            |pick: fn(&StepInfo) -> Option<u64>| layers.iter().map(|layer| pick(&layer.info)).sum();
+        ProfileRow {
+            name,
+            op: format!("{} layers", layers.len()),
+            depth,
+            // The sum of medians may leave the spread of the sums by a hair; a median outside its spread would look wrong.
+            time_ms: Spread {
+                median,
+                p10: spread.p10.min(median),
+                p90: spread.p90.max(median),
+            },
+            share: 0.0,
+            macs: known(|info| info.macs),
+            other_ops: known(|info| info.other_ops),
+            gflops_per_s: None,
+            share_of_peak: None,
+            allocated_bytes: layers.iter().map(|layer| layer.info.allocated_bytes).sum(),
+            live_bytes: layers
+                .iter()
+                .map(|layer| layer.info.live_bytes)
+                .max()
+                .unwrap_or(0),
+            weight_bytes: layers.iter().map(|layer| layer.info.weight_bytes).sum(),
+            note: String::new(),
+        }
+    }
+
+    fn layer_row(&self, layer: &Layer) -> ProfileRow {
+        let row = self.row(layer.info.name.clone(), 1, &[layer]);
+        ProfileRow {
+            op: layer.info.kind.to_owned(),
+            note: layer.note.clone(),
+            ..row
+        }
+    }
+
+    fn op_rows(&self) -> Vec<ProfileRow> {
+        let mut groups: Vec<(&str, Vec<&Layer>)> = Vec::new();
+        for layer in &self.layers {
+            match groups.iter_mut().find(|(kind, _)| *kind == layer.info.kind) {
+                Some((_, group)) => group.push(layer),
+                None => groups.push((layer.info.kind, vec![layer])),
+            }
+        }
+        groups
+            .into_iter()
+            .map(|(kind, group)| self.row(kind.to_owned(), 1, &group))
+            .collect()
+    }
+
+    fn module_rows(&self, depth: usize) -> Vec<ProfileRow> {
+        let mut paths: Vec<(String, usize)> = Vec::new();
+        for layer in &self.layers {
+            let parts: Vec<&str> = layer.info.name.split('.').collect();
+            for level in 1..=parts.len().min(depth) {
+                let path = parts[..level].join(".");
+                if !paths.iter().any(|(known, _)| *known == path) {
+                    paths.push((path, level));
+                }
+            }
+        }
+        // Fused layers of a later module must not scatter its rows: children follow their parent.
+        let order = |path: &str| -> Vec<usize> {
+            let parts: Vec<&str> = path.split('.').collect();
+            let place = |level: usize| {
+                let prefix = parts[..level].join(".");
+                paths
+                    .iter()
+                    .position(|(known, _)| *known == prefix)
+                    .unwrap_or(usize::MAX)
+            };
+            (1..=parts.len()).map(place).collect()
+        };
+        let mut ordered = paths.clone();
+        ordered.sort_by_key(|(path, _)| order(path));
+        let row = |(path, level): &(String, usize)| {
+            let inside = format!("{path}.");
+            let below =
+                |layer: &&Layer| layer.info.name == *path || layer.info.name.starts_with(&inside);
+            let layers: Vec<&Layer> = self.layers.iter().filter(below).collect();
+            match layers.as_slice() {
+                [one] if one.info.name == *path => ProfileRow {
+                    depth: *level,
+                    ..self.layer_row(one)
+                },
+                many => self.row(path.clone(), *level, many),
+            }
+        };
+        ordered.iter().map(row).collect()
+    }
+
+    /// The table of a selection.
+    pub fn table(&self, selection: Selection) -> String {
+        let mut table = Table::new(&[
+            "<layer", "<op", "ms", "p10..p90", "share", "MACs", "GFLOP/s", "of peak", "alloc",
+            "live", "weights", "<note",
+        ]);
+        let indented = matches!(selection.grouping, Grouping::Module { .. })
+            && selection.order == Order::Execution;
+        for row in self.rows(selection) {
+            let indent = if indented {
+                "  ".repeat(row.depth)
+            } else {
+                String::new()
+            };
+            let fused = row.note.starts_with("in ");
+            let winograd = row.note.starts_with("winograd");
+            let or_blank = |blank: bool, text: String| if blank { String::new() } else { text };
+            let rate = row
+                .gflops_per_s
+                .map_or_else(String::new, |rate| format!("{rate:.1}"));
+            table.row([
+                format!("{indent}{}", row.name),
+                row.op,
+                or_blank(fused, milliseconds(row.time_ms.median)),
+                or_blank(
+                    fused,
+                    format!(
+                        "{}..{}",
+                        milliseconds(row.time_ms.p10),
+                        milliseconds(row.time_ms.p90)
+                    ),
+                ),
+                or_blank(fused, percent(row.share)),
+                row.macs.map_or_else(
+                    || "by data".to_owned(),
+                    |macs| or_blank(macs == 0, count(macs)),
+                ),
+                rate,
+                row.share_of_peak.map_or_else(String::new, percent),
+                or_blank(row.allocated_bytes == 0, bytes(row.allocated_bytes as u64)),
+                or_blank(row.live_bytes == 0, bytes(row.live_bytes as u64)),
+                or_blank(row.weight_bytes == 0, bytes(row.weight_bytes as u64)),
+                if winograd {
+                    format!("{} (effective rate)", row.note)
+                } else {
+                    row.note
+                },
+            ]);
+        }
+        table.render()
+    }
+
+    /// What holds memory at the peak, as a table.
+    pub fn memory_table(&self, top: usize) -> String {
+        let memory = &self.memory;
+        let mut table = Table::new(&["<held at the peak", "bytes"]);
+        for holder in memory.values.iter().take(top) {
+            table.row([
+                format!("  output of {}", holder.name),
+                bytes(holder.bytes as u64),
+            ]);
+        }
+        let rest: usize = memory
+            .values
+            .iter()
+            .skip(top)
+            .map(|holder| holder.bytes)
+            .sum();
+        if rest > 0 {
+            table.row([
+                format!("  {} more values", memory.values.len() - top),
+                bytes(rest as u64),
+            ]);
+        }
+        table.row([
+            "intermediate values".to_owned(),
+            bytes(memory.live_bytes as u64),
+        ]);
+        table.row([
+            "  arena, with what the plan could not fill".to_owned(),
+            bytes(memory.arena_bytes as u64),
+        ]);
+        table.row([
+            "packed weights and constants".to_owned(),
+            bytes(memory.weight_bytes as u64),
+        ]);
+        table.row([
+            "working memory of the threads".to_owned(),
+            bytes(memory.scratch_bytes as u64),
+        ]);
+        table.row([
+            "all together (arena + weights + working)".to_owned(),
+            bytes(memory.total_bytes() as u64),
+        ]);
+        format!("peak at {}\n{}", memory.step, table.render())
+    }
+}
+
+/// A fused layer: its time stands at the step that computes it, its cost too.
+fn fused_layer(host: &StepInfo, name: &str, kind: &'static str) -> Layer {
+    let info = StepInfo {
+        name: name.to_owned(),
+        kind,
+        algorithm: None,
+        absorbed: Vec::new(),
+        macs: Some(0),
+        other_ops: Some(0),
+        allocated_bytes: 0,
+        live_bytes: 0,
+        weight_bytes: 0,
+        ..host.clone()
+    };
+    Layer {
+        info,
+        times_ms: Vec::new(),
+        note: format!("in {}", host.name),
+    }
+}
+
+fn sort(rows: &mut [ProfileRow], order: Order) {
+    match order {
+        Order::Execution => {}
+        Order::Time => rows.sort_by(|a, b| b.time_ms.median.total_cmp(&a.time_ms.median)),
+        Order::Memory => rows.sort_by_key(|row| std::cmp::Reverse(row.allocated_bytes)),
+        Order::Macs => rows.sort_by_key(|row| std::cmp::Reverse(row.macs)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use percept_engine::{Run, StepTime};
+    use std::time::Duration;
+
+    fn info(
+        step: usize,
+        name: &str,
+        kind: &'static str,
+        macs: u64,
+        absorbed: &[(&str, &'static str)],
+    ) -> StepInfo {
+        StepInfo {
+            step,
+            name: name.to_owned(),
+            kind,
+            algorithm: (kind == "Conv2d").then(|| "winograd4".to_owned()),
+            absorbed: absorbed
+                .iter()
+                .map(|(name, kind)| ((*name).to_owned(), *kind))
+                .collect(),
+            macs: Some(macs),
+            other_ops: Some(0),
+            allocated_bytes: 1000 * (step + 1),
+            live_bytes: 2000,
+            weight_bytes: 0,
+            is_constant: false,
+        }
+    }
+
+    fn profile() -> Profile {
+        let infos = vec![
+            info(
+                0,
+                "layer1.0.conv1",
+                "Conv2d",
+                4_000_000,
+                &[("layer1.0.bn1", "BatchNorm")],
+            ),
+            info(1, "layer1.0.conv2", "Conv2d", 2_000_000, &[]),
+            info(2, "fc", "Linear", 1_000_000, &[]),
+        ];
+        let ms = Duration::from_millis;
+        let run = |times: [u64; 3], total: u64| Run {
+            steps: times
+                .iter()
+                .enumerate()
+                .map(|(step, &t)| StepTime {
+                    step,
+                    start: ms(0),
+                    elapsed: ms(t),
+                })
+                .collect(),
+            total: ms(total),
+            bindings: Default::default(),
+        };
+        let recording = Recording {
+            runs: vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)],
+            ..Recording::default()
+        };
+        let memory = MemoryAtPeak {
+            step: "layer1.0.conv2".to_owned(),
+            values: vec![percept_engine::Holder {
+                name: "layer1.0.conv1".to_owned(),
+                bytes: 1000,
+            }],
+            live_bytes: 1000,
+            arena_bytes: 1024,
+            weight_bytes: 10,
+            scratch_bytes: 20,
+        };
+        Profile::new(infos, &recording, memory, 100.0)
+    }
+
+    fn select(grouping: Grouping, order: Order) -> Selection {
+        Selection {
+            grouping,
+            order,
+            top: None,
+        }
+    }
+
+    #[test]
+    fn children_sum_to_their_parent() {
+        let rows = profile().rows(select(Grouping::Module { depth: 3 }, Order::Execution));
+        let time = |name: &str| {
+            rows.iter()
+                .find(|row| row.name == name)
+                .expect(name)
+                .time_ms
+                .median
+        };
+        assert_eq!(time("layer1"), time("layer1.0"));
+        assert_eq!(
+            time("layer1.0"),
+            time("layer1.0.conv1") + time("layer1.0.conv2")
+        );
+        assert_eq!(
+            time("whole network"),
+            time("layer1") + time("fc") + time("(between layers)")
+        );
+        assert_eq!(time("(between layers)"), 1.0);
+    }
+
+    #[test]
+    fn a_fused_layer_stands_at_its_host() {
+        let rows = profile().rows(select(Grouping::Layer, Order::Execution));
+        assert_eq!(rows[2].name, "layer1.0.bn1");
+        assert_eq!(rows[2].note, "in layer1.0.conv1");
+        assert_eq!(rows[2].time_ms.median, 0.0);
+    }
+
+    #[test]
+    fn rates_and_order() {
+        let rows = profile().rows(Selection {
+            top: Some(1),
+            ..select(Grouping::Op, Order::Time)
+        });
+        assert_eq!(
+            rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
+            ["whole network", "Conv2d", "(between layers)"]
+        );
+        assert_eq!(rows[1].gflops_per_s, Some(2.0));
+        assert_eq!(rows[1].share_of_peak, Some(0.02));
+        let rows = profile().rows(select(Grouping::Layer, Order::Memory));
+        assert_eq!(rows[1].name, "fc");
+    }
+
+    #[test]
+    fn the_table_reads_well() {
+        insta::assert_snapshot!(
+            profile().table(select(Grouping::Module { depth: 3 }, Order::Execution))
+        );
+        insta::assert_snapshot!(profile().memory_table(5));
+    }
+}
