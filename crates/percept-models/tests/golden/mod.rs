@@ -1,0 +1,218 @@
+//! Reads reference outputs and compares a run with them.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use percept_data::safetensors::Safetensors;
+use percept_data::seeded::{Family, seeded_values};
+use percept_data::{ModelWeights, WeightSource as _};
+use percept_engine::{Mode, Options, Program};
+use percept_graph::Tensor;
+use percept_kernels::Cpu;
+use percept_models::{Settings, zoo};
+
+/// A file of reference outputs.
+pub struct Golden {
+    file: Safetensors,
+}
+
+impl Golden {
+    /// A fixture of this repository.
+    pub fn fixture(name: &str) -> Self {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+        Self::open(&folder.join(format!("{name}.safetensors")))
+    }
+
+    /// Any file.
+    pub fn open(path: &Path) -> Self {
+        Self {
+            file: Safetensors::open(path).expect("the reference opens"),
+        }
+    }
+
+    fn values(&self, name: &str) -> Vec<f32> {
+        self.file
+            .read_f32(name)
+            .unwrap_or_else(|error| panic!("{name}: {error}"))
+            .into_owned()
+    }
+
+    fn indices(&self, name: &str) -> Vec<usize> {
+        let tensor = self
+            .file
+            .read(name)
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        tensor
+            .to_f64()
+            .iter()
+            .map(|&index| index as usize)
+            .collect()
+    }
+}
+
+/// The folder of whole references, or a plain word that it is not there.
+pub fn shared(part: &str) -> Option<PathBuf> {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let root = std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from);
+    let folder = root.join(part);
+    if !folder.is_dir() {
+        println!(
+            "skipped: {} does not exist (set PERCEPT_SHARED)",
+            folder.display()
+        );
+        return None;
+    }
+    Some(folder)
+}
+
+/// One network on one seeded input.
+pub struct Case {
+    model: percept_models::Model,
+    mode: Mode,
+    input: Tensor,
+}
+
+impl Case {
+    /// A network of the zoo, in exact mode.
+    pub fn new(model: &str, settings: &[&str]) -> Self {
+        let settings = Settings::parse(settings.iter().copied()).expect("settings parse");
+        let model = zoo::build(model, &settings).expect("the network builds");
+        Self {
+            model,
+            mode: Mode::Exact,
+            input: Tensor::default(),
+        }
+    }
+
+    /// Exact or fast.
+    pub fn mode(self, mode: Mode) -> Self {
+        Self { mode, ..self }
+    }
+
+    /// The seeded input of this stream.
+    pub fn input(self, stream: &str, shape: [usize; 4]) -> Self {
+        let data = seeded_values(Family::Vision, stream, &shape);
+        Self {
+            input: Tensor {
+                shape: shape.to_vec(),
+                data,
+            },
+            ..self
+        }
+    }
+
+    /// Runs, tapping these names.
+    pub fn run(self, names: &[&str]) -> Ran {
+        let mut graph = self.model.graph.clone();
+        for name in names {
+            let value = graph.find(name).expect("the name exists");
+            graph = graph.with_output(&format!("tap.{name}"), value);
+        }
+        let weights = Arc::new(ModelWeights::seeded(&self.model.graph));
+        let options = Options {
+            mode: self.mode,
+            ..Options::default()
+        };
+        let mut program = Program::new(graph, weights, Cpu::new(2).expect("two threads"), options);
+        let outputs = program
+            .run(&[("image", &self.input)])
+            .expect("the network runs");
+        Ran {
+            name: format!("{} {:?}", self.model.name, self.mode),
+            outputs: outputs.to_tensors(),
+        }
+    }
+}
+
+/// What a run gave.
+pub struct Ran {
+    name: String,
+    outputs: Vec<(String, Tensor)>,
+}
+
+impl Ran {
+    fn output(&self, name: &str) -> &Tensor {
+        let tapped = format!("tap.{name}");
+        &self
+            .outputs
+            .iter()
+            .find(|(output, _)| *output == tapped)
+            .expect("it was tapped")
+            .1
+    }
+
+    /// Compares whole tensors, absolutely.
+    pub fn check_whole(&self, golden: &Golden, prefix: &str, names: &[&str], tolerance: f64) {
+        for name in names {
+            let expected = golden.values(&format!("{prefix}{name}"));
+            let got = self.output(name);
+            assert_eq!(
+                Some(&got.shape),
+                golden.file.shape(&format!("{prefix}{name}")).as_ref(),
+                "{name}"
+            );
+            let indices: Vec<usize> = (0..expected.len()).collect();
+            self.compare(
+                &format!("{prefix}{name}"),
+                &indices,
+                &expected,
+                got,
+                tolerance,
+            );
+        }
+    }
+
+    /// Compares sampled values of a tensor, absolutely.
+    pub fn check_summary(&self, golden: &Golden, stored: &str, name: &str, tolerance: f64) {
+        let got = self.output(name);
+        let shape = golden.indices(&format!("{stored}.shape"));
+        assert_eq!(got.shape, shape, "{stored}");
+        let indices = golden.indices(&format!("{stored}.idx"));
+        self.compare(
+            stored,
+            &indices,
+            &golden.values(&format!("{stored}.val")),
+            got,
+            tolerance,
+        );
+    }
+
+    /// Compares sampled values, relative to the tensor's standard deviation.
+    pub fn check_summaries(&self, golden: &Golden, prefix: &str, names: &[&str], tolerance: f64) {
+        for name in names {
+            let stored = format!("{prefix}{name}");
+            let stats = golden.values(&format!("{stored}.stats"));
+            let deviation = f64::from(stats[1]);
+            self.check_summary(golden, &stored, name, tolerance * deviation);
+        }
+    }
+
+    fn compare(
+        &self,
+        what: &str,
+        indices: &[usize],
+        expected: &[f32],
+        got: &Tensor,
+        tolerance: f64,
+    ) {
+        assert!(
+            !expected.is_empty() && indices.len() == expected.len(),
+            "{what}: nothing to compare"
+        );
+        let mut worst = 0.0f64;
+        for (&index, &want) in indices.iter().zip(expected) {
+            let difference = (f64::from(want) - f64::from(got.data[index])).abs();
+            worst = if difference.is_nan() {
+                f64::INFINITY
+            } else {
+                worst.max(difference)
+            };
+        }
+        let name = &self.name;
+        println!("{name} {what}: largest difference {worst:.2e}, tolerance {tolerance:.2e}");
+        assert!(
+            worst <= tolerance,
+            "{name} {what}: largest difference {worst:.3e} is past {tolerance:.3e}"
+        );
+    }
+}
