@@ -1,2 +1,97 @@
-//! The `percept` command.
-fn main() {}
+//! The `percept` command: thin, one file a verb.
+
+mod fail;
+mod inputs;
+mod model;
+mod options;
+mod outcome;
+mod progress;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::fail::{Exit, Fail};
+use crate::options::Common;
+use crate::outcome::Outcome;
+use crate::verbs::{bench, doctor, export, inspect, models, profile, run, verify};
+
+/// Run, profile, shrink and verify perception networks on plain CPUs.
+#[derive(Parser)]
+#[command(
+    name = "percept",
+    version,
+    max_term_width = 100,
+    arg_required_else_help = true
+)]
+#[command(after_help = "Examples:
+  percept models                                what there is
+  percept run resnet50 --input cat.jpg          the five likeliest classes
+  percept profile resnet50 --by module          where the time and the memory go
+  percept bench resnet50 --batch 1,8            how fast it is
+
+Without --weights every network runs on seeded weights: right for speed and parity, meaningless for accuracy.
+Exit codes: 0 ok, 1 a check failed, 2 usage, 3 bad or corrupt input, 4 a bug of percept.")]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Models(models::Args),
+    Inspect(inspect::Args),
+    Run(run::Args),
+    Profile(profile::Args),
+    Bench(bench::Args),
+    Verify(verify::Args),
+    Export(export::Args),
+    Doctor(doctor::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    std::panic::set_hook(Box::new(|panic| {
+        eprintln!("error: {panic}");
+        eprintln!("hint: this is a bug of percept; please report it with the command that you ran");
+    }));
+    let finished = std::panic::catch_unwind(|| execute(&cli));
+    match finished {
+        Ok(Ok(None)) => ExitCode::SUCCESS,
+        Ok(Ok(Some(exit))) => ExitCode::from(exit as u8),
+        Ok(Err(fail)) => {
+            report(&fail);
+            ExitCode::from(fail.exit as u8)
+        }
+        Err(_) => ExitCode::from(Exit::Bug as u8),
+    }
+}
+
+fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
+    let common = &cli.common;
+    let (name, outcome): (&str, Outcome) = match &cli.verb {
+        Verb::Models(args) => ("models", models::run(args)?),
+        Verb::Inspect(args) => ("inspect", inspect::run(args)?),
+        Verb::Run(args) => ("run", run::run(args, common)?),
+        Verb::Profile(args) => ("profile", profile::run(args, common)?),
+        Verb::Bench(args) => match bench::run(args, common)? {
+            Some(outcome) => ("bench", outcome),
+            None => return Ok(None),
+        },
+        Verb::Verify(args) => ("verify", verify::run(args, common)?),
+        Verb::Export(args) => ("export", export::run(args, common)?),
+        Verb::Doctor(args) => ("doctor", doctor::run(args, common)?),
+    };
+    outcome.deliver(name, common.json, common.out.as_deref())
+}
+
+/// One line, its causes behind it, and the hint.
+fn report(fail: &Fail) {
+    eprintln!("error: {:#}", fail.error);
+    if let Some(hint) = &fail.hint {
+        eprintln!("hint: {hint}");
+    }
+}

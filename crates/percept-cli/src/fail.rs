@@ -1,0 +1,118 @@
+//! Errors as a user meets them: one line that names what and where, a hint when there is one, and an exit code.
+
+use std::fmt::Display;
+
+/// Exit codes that scripts can rely on. 0 is success.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// A check ran and failed.
+    CheckFailed = 1,
+    /// The command line asks for something that does not exist or cannot be.
+    Usage = 2,
+    /// A file is missing, corrupt or not supported.
+    BadInput = 3,
+    /// A bug of percept.
+    Bug = 4,
+}
+
+/// Why a verb stopped.
+#[derive(Debug)]
+pub struct Fail {
+    pub exit: Exit,
+    pub error: anyhow::Error,
+    pub hint: Option<String>,
+}
+
+/// What a verb's parts return.
+pub type Result<T> = std::result::Result<T, Fail>;
+
+impl Fail {
+    /// A mistake in the command line.
+    pub fn usage(message: impl Display) -> Self {
+        Self::new(Exit::Usage, anyhow::anyhow!("{message}"))
+    }
+
+    /// A file that cannot be used.
+    pub fn bad_input(message: impl Display) -> Self {
+        Self::new(Exit::BadInput, anyhow::anyhow!("{message}"))
+    }
+
+    fn new(exit: Exit, error: anyhow::Error) -> Self {
+        Self {
+            exit,
+            error,
+            hint: None,
+        }
+    }
+
+    /// Adds what the user can do about it.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+}
+
+/// Says whose mistake an error is.
+pub trait Blame<T> {
+    /// The command line's.
+    fn usage(self) -> Result<T>;
+    /// A file's.
+    fn bad_input(self) -> Result<T>;
+    /// Ours.
+    fn bug(self) -> Result<T>;
+}
+
+impl<T, E: Into<anyhow::Error>> Blame<T> for std::result::Result<T, E> {
+    fn usage(self) -> Result<T> {
+        self.map_err(|error| Fail::new(Exit::Usage, error.into()))
+    }
+    fn bad_input(self) -> Result<T> {
+        self.map_err(|error| Fail::new(Exit::BadInput, error.into()))
+    }
+    fn bug(self) -> Result<T> {
+        self.map_err(|error| Fail::new(Exit::Bug, error.into()))
+    }
+}
+
+impl From<percept_data::FileError> for Fail {
+    fn from(error: percept_data::FileError) -> Self {
+        let hint = error.hint().map(str::to_owned);
+        Self {
+            hint,
+            ..Fail::new(Exit::BadInput, error.into())
+        }
+    }
+}
+
+impl From<percept_data::ModelWeightsError> for Fail {
+    fn from(error: percept_data::ModelWeightsError) -> Self {
+        match error {
+            percept_data::ModelWeightsError::File(error) => error.into(),
+            error => Fail::new(Exit::BadInput, error.into()),
+        }
+    }
+}
+
+impl From<percept_models::ModelError> for Fail {
+    fn from(error: percept_models::ModelError) -> Self {
+        Fail::new(Exit::Usage, error.into())
+    }
+}
+
+impl From<percept_graph::GraphError> for Fail {
+    fn from(error: percept_graph::GraphError) -> Self {
+        Fail::new(Exit::Usage, error.into())
+    }
+}
+
+impl From<percept_engine::EngineError> for Fail {
+    fn from(error: percept_engine::EngineError) -> Self {
+        use percept_engine::EngineError;
+        let exit = match &error {
+            EngineError::Weight(_) => Exit::BadInput,
+            EngineError::Plan { .. } => Exit::Bug,
+            _ => Exit::Usage,
+        };
+        Fail::new(exit, error.into())
+    }
+}

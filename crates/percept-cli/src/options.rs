@@ -1,0 +1,151 @@
+//! Options that verbs share, each defined once.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use percept_engine::{Memory, Mode, Options};
+use percept_kernels::Cpu;
+
+use crate::fail::{Blame, Fail, Result};
+
+/// Options of every verb.
+#[derive(Args, Clone, Debug)]
+pub struct Common {
+    /// Print a JSON record instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// No progress and no notes on stderr
+    #[arg(long, short, global = true)]
+    pub quiet: bool,
+    /// Threads to run on; `bench` takes a list [default: all cores]
+    #[arg(long, short, global = true, value_name = "N", value_delimiter = ',')]
+    pub threads: Vec<usize>,
+    /// Also write the JSON record into this folder
+    #[arg(long, global = true, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+impl Common {
+    /// The CPU that the verb runs on.
+    pub fn cpu(&self) -> Result<Cpu> {
+        match self.threads.as_slice() {
+            [] => self.cpu_with(available_threads()),
+            [threads] => self.cpu_with(*threads),
+            _ => Err(Fail::usage(
+                "--threads takes one number here; only `percept bench` takes a list",
+            )),
+        }
+    }
+
+    /// A CPU with this many threads.
+    pub fn cpu_with(&self, threads: usize) -> Result<Cpu> {
+        let cores = available_threads();
+        // A few more threads than cores is a fair question to ask of a machine; hundreds are a typing error.
+        let most = 8 * cores;
+        if threads > most {
+            let message = format!(
+                "--threads {threads}: this machine has {cores} cores; expected 1 to {most}"
+            );
+            return Err(Fail::usage(message));
+        }
+        Cpu::new(threads).usage()
+    }
+
+    /// Says something on stderr, unless told to be quiet.
+    pub fn note(&self, text: impl std::fmt::Display) {
+        if !self.quiet {
+            eprintln!("{text}");
+        }
+    }
+}
+
+/// Cores that this process may use.
+pub fn available_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get)
+}
+
+/// How exactly to compute.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum ModeArg {
+    /// The fastest kernels, Winograd included
+    Fast,
+    /// No Winograd: for references
+    Exact,
+}
+
+/// What becomes of intermediate values.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum MemoryArg {
+    /// Free at the last use, reuse, write in place
+    Frugal,
+    /// Give every intermediate a buffer of its own
+    Keep,
+}
+
+/// How the engine runs a network.
+#[derive(Args, Clone, Debug)]
+pub struct EngineArgs {
+    /// How exactly to compute
+    #[arg(long, value_enum, default_value = "fast")]
+    pub mode: ModeArg,
+    /// What becomes of intermediate values
+    #[arg(long, value_enum, default_value = "frugal")]
+    pub memory: MemoryArg,
+}
+
+impl EngineArgs {
+    /// The engine's form.
+    pub fn options(&self) -> Options {
+        Options {
+            mode: match self.mode {
+                ModeArg::Fast => Mode::Fast,
+                ModeArg::Exact => Mode::Exact,
+            },
+            memory: match self.memory {
+                MemoryArg::Frugal => Memory::Frugal,
+                MemoryArg::Keep => Memory::Keep,
+            },
+        }
+    }
+
+    /// For records: `fast, frugal`.
+    pub fn describe(&self) -> String {
+        format!("{:?}, {:?}", self.mode, self.memory).to_lowercase()
+    }
+}
+
+/// A size of a map: `224` or `256x704` (height x width).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Size(pub [usize; 2]);
+
+impl std::str::FromStr for Size {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let side = |part: &str| match part.parse::<usize>() {
+            Ok(side) if (1..=32_768).contains(&side) => Ok(side),
+            _ => Err(format!(
+                "`{part}` is no side of an image: expected 1 to 32768"
+            )),
+        };
+        match text.split_once(['x', 'X']) {
+            Some((height, width)) => Ok(Self([side(height)?, side(width)?])),
+            None => side(text).map(|side| Self([side, side])),
+        }
+    }
+}
+
+impl std::fmt::Display for Size {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}", self.0[0], self.0[1])
+    }
+}
+
+/// A batch size, 1 to 4096.
+pub fn parse_batch(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(batch) if (1..=4096).contains(&batch) => Ok(batch),
+        _ => Err("expected a batch of 1 to 4096".to_owned()),
+    }
+}

@@ -1,0 +1,10 @@
+//! One file a verb.
+
+pub mod bench;
+pub mod doctor;
+pub mod export;
+pub mod inspect;
+pub mod models;
+pub mod profile;
+pub mod run;
+pub mod verify;

@@ -1,0 +1,82 @@
+//! `percept models`: the zoo.
+
+use percept_models::{Task, zoo};
+use percept_report::{Table, count};
+use serde_json::{Value, json};
+
+use crate::fail::Result;
+use crate::model;
+use crate::outcome::Outcome;
+
+/// List the networks, or the settings of one
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  percept models                    every network with inputs, parameters and MACs
+  percept models dinov2-vitb14      what can be set about one")]
+pub struct Args {
+    /// Show the settings of this network
+    model: Option<String>,
+}
+
+pub fn run(args: &Args) -> Result<Outcome> {
+    match &args.model {
+        Some(name) => settings(name),
+        None => list(),
+    }
+}
+
+fn list() -> Result<Outcome> {
+    let mut table = Table::new(&["<name", "<input", "parameters", "MACs", "<what"]);
+    let mut records: Vec<Value> = Vec::new();
+    for entry in zoo::entries() {
+        let model = model::build(entry.name, &[])?;
+        let shapes = model.input_shapes(None, None)?;
+        let bindings = model.graph.bind(&shapes)?;
+        let macs = model.graph.total_macs(&bindings)?;
+        let parameters = model.graph.parameter_count();
+        let inputs: Vec<String> = shapes
+            .iter()
+            .map(|(name, shape)| format!("{name} {shape:?}"))
+            .collect();
+        table.row([
+            entry.name.to_owned(),
+            inputs.join(", "),
+            count(parameters as u64),
+            count(macs),
+            entry.description.to_owned(),
+        ]);
+        records.push(json!({
+            "name": entry.name, "description": entry.description, "task": entry.task.to_string(),
+            "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
+            "outputs": model.graph.outputs().iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            "parameters": parameters, "macs": macs, "is_layer": entry.task == Task::Layer,
+        }));
+    }
+    let text = table.render()
+        + "\nMACs: multiply-adds for one input of that shape. `percept models NAME` lists settings.\n";
+    Ok(Outcome::new(text, json!({"models": records})))
+}
+
+fn settings(name: &str) -> Result<Outcome> {
+    model::build(name, &[])?;
+    let entry = zoo::find(name)?;
+    let mut table = Table::new(&["<setting", "<default", "<what"]);
+    for setting in entry.settings {
+        table.row([
+            setting.name.to_owned(),
+            setting.default_text(),
+            setting.help.to_owned(),
+        ]);
+    }
+    let text = format!(
+        "{}: {}\n\n{}",
+        entry.name,
+        entry.description,
+        table.render()
+    );
+    let settings = entry.settings.iter().map(|setting| {
+        json!({"name": setting.name, "default": setting.default_text(), "help": setting.help})
+    });
+    let record = json!({"name": entry.name, "description": entry.description, "settings": settings.collect::<Vec<_>>()});
+    Ok(Outcome::new(text, record))
+}

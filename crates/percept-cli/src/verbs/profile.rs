@@ -1,0 +1,182 @@
+//! `percept profile`: where the time, the memory and the arithmetic go.
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+use percept_engine::{Program, Recording};
+use percept_kernels::machine;
+use percept_report::{
+    Grouping, Order, Profile, Selection, Spread, bytes, chrome_trace, milliseconds,
+};
+use serde_json::json;
+
+use crate::fail::Result;
+use crate::inputs::InputArgs;
+use crate::model::ModelArgs;
+use crate::options::{Common, EngineArgs};
+use crate::outcome::{Outcome, write_text};
+use crate::progress;
+
+/// Profile a network: time, memory, MACs and rate of each layer
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  percept profile resnet50                                    every layer, in order
+  percept profile resnet50 --by module --depth 2              the module tree
+  percept profile dinov2-vitb14 --size 518 --by op --sort time
+  percept profile resnet50 --batch 8 --sort memory --top 10 --trace resnet50.json
+
+A fused layer's time stands at the layer that computes it (`in layer1.0.conv1`). GFLOP/s = 2 MACs / time;
+of a Winograd layer it is an effective rate, because it multiplies less.")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    input: InputArgs,
+    /// What a row is
+    #[arg(long, value_enum, default_value = "layer")]
+    by: By,
+    /// Name components shown by `--by module`
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(1..=32))]
+    depth: u64,
+    /// Which rows come first [default: in order of execution]
+    #[arg(long, value_enum)]
+    sort: Option<Sort>,
+    /// Show at most this many rows
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Recorded runs
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    repeats: u64,
+    /// Write a trace for chrome://tracing or Perfetto
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum By {
+    /// One layer of the network
+    Layer,
+    /// A module, with those inside it
+    Module,
+    /// All layers of one op
+    Op,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum Sort {
+    Time,
+    Memory,
+    Macs,
+}
+
+const WARM_UP_RUNS: usize = 2;
+
+pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    let model = args.model.build()?;
+    let inputs = args.input.seeded_tensors(&model)?;
+    let weights = args.model.load(&model, common)?;
+    let cpu = common.cpu()?;
+    let (threads, isa) = (cpu.threads(), cpu.isa());
+    let peak_gflops = machine::peak_gflops(&cpu);
+    let mut program = Program::new(model.graph, weights, cpu, args.engine.options());
+    let named: Vec<_> = inputs
+        .iter()
+        .map(|(name, tensor)| (name.as_str(), tensor))
+        .collect();
+    let mut recording = Recording::default();
+    let repeats = args.repeats as usize;
+    let bar = progress::bar(common, WARM_UP_RUNS + repeats, "profiling");
+    for _ in 0..WARM_UP_RUNS {
+        program.run(&named)?;
+        bar.inc(1);
+    }
+    for _ in 0..repeats {
+        program.run_recorded(&named, Some(&mut recording))?;
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let bindings = recording.runs[0].bindings.clone();
+    let infos = program.step_infos(&bindings)?;
+    if let Some(path) = &args.trace {
+        write_text(
+            path,
+            &chrome_trace(&infos, &recording, &args.model.model).to_string(),
+        )?;
+    }
+    let profile = Profile::new(
+        infos,
+        &recording,
+        program.memory_at_peak(&bindings),
+        peak_gflops,
+    );
+    let selection = Selection {
+        grouping: match args.by {
+            By::Layer => Grouping::Layer,
+            By::Module => Grouping::Module {
+                depth: args.depth as usize,
+            },
+            By::Op => Grouping::Op,
+        },
+        order: match args.sort {
+            None => Order::Execution,
+            Some(Sort::Time) => Order::Time,
+            Some(Sort::Memory) => Order::Memory,
+            Some(Sort::Macs) => Order::Macs,
+        },
+        top: args.top,
+    };
+    let preparation = program.preparation();
+    let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
+    let Spread { median, p10, p90 } = profile.wall_ms();
+    let shapes: Vec<String> = inputs
+        .iter()
+        .map(|(name, tensor)| format!("{name} {:?}", tensor.shape))
+        .collect();
+    let head = format!(
+        "{}, {}; {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s; {}\n\
+         a run takes {} ms (p10..p90 {}..{}, {repeats} runs); getting ready took {} ms for weights, {} ms for packing, {} ms for planning\n",
+        args.model.model,
+        shapes.join(", "),
+        args.engine.describe(),
+        milliseconds(median),
+        milliseconds(p10),
+        milliseconds(p90),
+        milliseconds(ms(preparation.reading)),
+        milliseconds(ms(preparation.packing)),
+        milliseconds(ms(preparation.planning)),
+    );
+    const HOLDERS_SHOWN: usize = 6;
+    let text = format!(
+        "{head}\n{}\n{}",
+        profile.table(selection),
+        profile.memory_table(HOLDERS_SHOWN)
+    );
+    let memory = profile.memory();
+    let record = json!({
+        "model": args.model.model,
+        "settings": args.model.set,
+        "inputs": inputs.iter().map(|(name, tensor)| json!({"name": name, "shape": tensor.shape})).collect::<Vec<_>>(),
+        "threads": threads, "isa": isa.to_string(), "engine": args.engine.describe(),
+        "weights": program.weights_description(),
+        "peak_gflops_per_s": peak_gflops,
+        "repeats": repeats,
+        "wall_ms": profile.wall_ms(),
+        "preparation_ms": {
+            "weights": ms(preparation.reading), "packing": ms(preparation.packing), "planning": ms(preparation.planning),
+        },
+        "rows": profile.rows(selection),
+        "memory_at_peak": {
+            "step": memory.step,
+            "values": memory.values.iter().map(|h| json!({"name": h.name, "bytes": h.bytes})).collect::<Vec<_>>(),
+            "live_bytes": memory.live_bytes, "arena_bytes": memory.arena_bytes,
+            "weight_bytes": memory.weight_bytes, "scratch_bytes": memory.scratch_bytes,
+            "total_bytes": memory.total_bytes(),
+        },
+        "peak_resident_bytes": machine::peak_resident_bytes(),
+    });
+    let resident = machine::peak_resident_bytes()
+        .map_or_else(String::new, |b| format!("process peak {}\n", bytes(b)));
+    Ok(Outcome::new(text + &resident, record))
+}

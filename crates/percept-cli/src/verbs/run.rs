@@ -1,0 +1,326 @@
+//! `percept run`: from images or tensors to predictions or features.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use percept_data::arrays::write_npz;
+use percept_data::images::read_image;
+use percept_data::safetensors::write_safetensors;
+use percept_engine::Program;
+use percept_graph::{Graph, Tensor};
+use percept_models::imagenet::{self, Prediction};
+use percept_models::{Model, Task};
+use percept_report::Table;
+use serde_json::{Value, json};
+
+use crate::fail::{Blame, Fail, Result};
+use crate::inputs::{InputArgs, Tensors, image_files, read_input_tensors};
+use crate::model::ModelArgs;
+use crate::options::{Common, EngineArgs};
+use crate::outcome::Outcome;
+use crate::progress;
+use crate::verbs::verify::find;
+
+/// Run a network on images, raw tensors, or a seeded input
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  percept run resnet50 --weights resnet50.pth --input cat.jpg dog.png
+  percept run resnet50 --input photos/ --batch 8 --json
+  percept run dinov2-vitb14 --input cat.jpg --size 518 --save features.safetensors
+  percept run resnet50 --input-tensors in.safetensors --tap layer1.0.conv2 --save out.safetensors
+
+Classifiers print the likeliest classes; other networks save their outputs (.safetensors or .npz).
+Without --input the network runs on a seeded input.")]
+pub struct Args {
+    #[command(flatten)]
+    model: ModelArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    #[command(flatten)]
+    input: InputArgs,
+    /// Image files (.jpg, .png) or folders of them
+    #[arg(long = "input", value_name = "PATH", num_args = 1.., conflicts_with = "input_tensors")]
+    images: Vec<PathBuf>,
+    /// Raw input tensors: a safetensors file with one tensor for each input
+    #[arg(long, value_name = "FILE")]
+    input_tensors: Option<PathBuf>,
+    /// Write outputs and taps to this .safetensors or .npz file
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Also save the value of this scope (such as layer1.0.conv2); may be given several times
+    #[arg(long, value_name = "SCOPE")]
+    tap: Vec<String>,
+    /// Classes to print
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    top: usize,
+}
+
+/// One run's worth of input: what it is called, and its tensors.
+struct Item {
+    names: Vec<String>,
+    tensors: Tensors,
+}
+
+pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    let format = args.save.as_deref().map(SaveFormat::of).transpose()?;
+    if args.save.is_none() && !args.tap.is_empty() {
+        return Err(Fail::usage("--tap gives tensors, which need a place")
+            .hint("add --save FILE.safetensors"));
+    }
+    let model = args.model.build()?;
+    if model.task != Task::Classify && args.save.is_none() && !args.images.is_empty() {
+        return Err(
+            Fail::usage(format!("{} gives features, which need a place", model.name))
+                .hint("add --save FILE.safetensors"),
+        );
+    }
+    let graph = with_taps(&model.graph, &args.tap)?;
+    let sources = Sources::new(args, &model)?;
+    let weights = args.model.load(&model, common)?;
+    let mut program = Program::new(graph, weights, common.cpu()?, args.engine.options());
+    let mut saved: Tensors = Vec::new();
+    let mut predictions: Vec<(String, Vec<Prediction>)> = Vec::new();
+    let mut shapes: Vec<Value> = Vec::new();
+    let bar = progress::bar(common, sources.len(), "running");
+    for index in 0..sources.len() {
+        let item = sources.item(index, args, &model)?;
+        let named: Vec<_> = item
+            .tensors
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor))
+            .collect();
+        let outputs = program.run(&named)?;
+        if model.task == Task::Classify {
+            let logits = outputs
+                .get("logits")
+                .ok_or_else(|| Fail::usage("the network has no `logits`"))?;
+            let classes = logits.shape.last().copied().unwrap_or(1).max(1);
+            for (name, row) in item.names.iter().zip(logits.data.chunks(classes)) {
+                predictions.push((name.clone(), imagenet::top(row, args.top)));
+            }
+        }
+        for output in outputs.iter() {
+            shapes.push(json!({"input": item.names, "name": output.name, "shape": output.shape}));
+        }
+        if args.save.is_some() {
+            let prefix = if sources.len() > 1 {
+                format!("{}/", item.names.join("+"))
+            } else {
+                String::new()
+            };
+            saved.extend(
+                outputs
+                    .to_tensors()
+                    .into_iter()
+                    .map(|(name, tensor)| (format!("{prefix}{name}"), tensor)),
+            );
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    if let (Some(path), Some(format)) = (&args.save, format) {
+        format.write(path, &saved)?;
+    }
+    let record = json!({
+        "model": args.model.model, "settings": args.model.set, "engine": args.engine.describe(),
+        "weights": program.weights_description(), "input": sources.describe(),
+        "outputs": shapes,
+        "saved": args.save.as_ref().map(|path| path.display().to_string()),
+        "predictions": predictions.iter().map(|(name, top)| json!({
+            "input": name,
+            "top": top.iter().map(|p| json!({"class": p.class, "name": p.name, "probability": p.probability})).collect::<Vec<_>>(),
+        })).collect::<Vec<_>>(),
+    });
+    Ok(Outcome::new(
+        describe(args, &predictions, &saved, &sources),
+        record,
+    ))
+}
+
+/// The graph with every tapped scope as an output, under its own name.
+fn with_taps(graph: &Graph, taps: &[String]) -> Result<Graph> {
+    let mut tapped = graph.clone();
+    for tap in taps {
+        let value = find(graph, tap)?;
+        if !tapped.outputs().iter().any(|(name, _)| name == tap) {
+            tapped = tapped.with_output(tap, value);
+        }
+    }
+    Ok(tapped)
+}
+
+/// Where inputs come from.
+enum Sources {
+    Seeded,
+    Tensors(PathBuf),
+    /// Image files, cut into batches.
+    Images(Vec<Vec<PathBuf>>),
+}
+
+impl Sources {
+    fn new(args: &Args, model: &Model) -> Result<Self> {
+        if let Some(path) = &args.input_tensors {
+            return Ok(Sources::Tensors(path.clone()));
+        }
+        if args.images.is_empty() {
+            return Ok(Sources::Seeded);
+        }
+        if !model.takes_images() {
+            return Err(
+                Fail::usage(format!("{} takes no images", model.name)).hint("use --input-tensors")
+            );
+        }
+        let files = image_files(&args.images)?;
+        let batch = args.input.batch.unwrap_or(1);
+        Ok(Sources::Images(
+            files.chunks(batch).map(<[PathBuf]>::to_vec).collect(),
+        ))
+    }
+
+    fn len(&self) -> usize {
+        match self {
+            Sources::Images(batches) => batches.len(),
+            _ => 1,
+        }
+    }
+
+    fn describe(&self) -> String {
+        match self {
+            Sources::Seeded => "seeded".to_owned(),
+            Sources::Tensors(path) => path.display().to_string(),
+            Sources::Images(batches) => {
+                format!("{} images", batches.iter().map(Vec::len).sum::<usize>())
+            }
+        }
+    }
+
+    fn item(&self, index: usize, args: &Args, model: &Model) -> Result<Item> {
+        let (names, tensors) = match self {
+            Sources::Seeded => (
+                vec!["seeded input".to_owned()],
+                args.input.seeded_tensors(model)?,
+            ),
+            Sources::Tensors(path) => (
+                vec![path.display().to_string()],
+                read_input_tensors(path, model)?,
+            ),
+            Sources::Images(batches) => {
+                let names = batches[index]
+                    .iter()
+                    .map(|path| path.display().to_string())
+                    .collect();
+                (names, image_batch(&batches[index], args, model)?)
+            }
+        };
+        let samples = tensors
+            .first()
+            .and_then(|(_, tensor)| tensor.shape.first().copied())
+            .unwrap_or(1);
+        // Tensors and seeded inputs are numbered when there are several samples; images have names.
+        let numbered = |name: &String| (0..samples).map(move |i| format!("{name} [{i}]")).collect();
+        let names = match names.as_slice() {
+            [one] if samples > 1 => numbered(one),
+            _ => names,
+        };
+        Ok(Item { names, tensors })
+    }
+}
+
+/// Decodes and preprocesses images and stacks them.
+fn image_batch(files: &[PathBuf], args: &Args, model: &Model) -> Result<Tensors> {
+    let mut stacked = Tensor::default();
+    for path in files {
+        let image = read_image(path)?;
+        let tensor = model
+            .preprocess(
+                &image.pixels,
+                [image.height, image.width],
+                args.input.size.map(|size| size.0),
+            )
+            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+            .bad_input()?;
+        if stacked.shape.is_empty() {
+            stacked.shape = tensor.shape.clone();
+            stacked.shape[0] = 0;
+        }
+        if stacked.shape[1..] != tensor.shape[1..] {
+            let message = format!(
+                "{}: becomes {:?}, the batch is {:?}",
+                path.display(),
+                &tensor.shape[1..],
+                &stacked.shape[1..]
+            );
+            return Err(Fail::bad_input(message)
+                .hint("give --size, or --batch 1 for images of different sizes"));
+        }
+        stacked.shape[0] += 1;
+        stacked.data.extend(tensor.data);
+    }
+    Ok(vec![("image".to_owned(), stacked)])
+}
+
+#[derive(Clone, Copy)]
+enum SaveFormat {
+    Safetensors,
+    Npz,
+}
+
+impl SaveFormat {
+    fn of(path: &Path) -> Result<Self> {
+        match path.extension().and_then(|extension| extension.to_str()) {
+            Some("safetensors") => Ok(SaveFormat::Safetensors),
+            Some("npz") => Ok(SaveFormat::Npz),
+            _ => Err(Fail::usage(format!(
+                "--save {}: expected a name that ends in .safetensors or .npz",
+                path.display()
+            ))),
+        }
+    }
+
+    fn write(self, path: &Path, tensors: &Tensors) -> Result<()> {
+        let mut stored = Vec::new();
+        for (name, tensor) in tensors {
+            let view =
+                percept_data::Tensor::from_values(tensor.shape.clone(), &tensor.data).bug()?;
+            stored.push((name.clone(), view));
+        }
+        match self {
+            SaveFormat::Safetensors => write_safetensors(path, &stored, &BTreeMap::new())?,
+            SaveFormat::Npz => write_npz(path, &stored)?,
+        }
+        Ok(())
+    }
+}
+
+fn describe(
+    args: &Args,
+    predictions: &[(String, Vec<Prediction>)],
+    saved: &Tensors,
+    sources: &Sources,
+) -> String {
+    let mut text = String::new();
+    for (name, top) in predictions {
+        let mut table = Table::new(&["probability", "<class"]);
+        for prediction in top {
+            let class = prediction
+                .name
+                .map_or_else(|| prediction.class.to_string(), str::to_owned);
+            table.row([format!("{:.4}", prediction.probability), class]);
+        }
+        text += &format!("{name}\n{}\n", table.render());
+    }
+    if let Some(path) = &args.save {
+        let mut table = Table::new(&["<tensor", "<shape"]);
+        for (name, tensor) in saved {
+            table.row([name.clone(), format!("{:?}", tensor.shape)]);
+        }
+        text += &format!("{}\n{}", path.display(), table.render());
+    }
+    if text.is_empty() {
+        text = format!(
+            "ran on {}; add --save FILE.safetensors to keep the outputs\n",
+            sources.describe()
+        );
+    }
+    text
+}
