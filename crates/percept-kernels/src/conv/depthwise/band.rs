@@ -26,7 +26,7 @@ impl BandLayout {
         const BAND_FLOATS: usize = 16 * 1024 / size_of::<f32>();
         let [_, stride] = shape.stride;
         let reach = (shape.kernel[1] - 1) * shape.dilation[1] / stride;
-        let held = (shape.width + shape.padding[1]).div_ceil(stride) + LANES;
+        let held = (shape.width + shape.padding[1]).div_ceil(stride) + 2 * LANES;
         let pitch = (shape.out_width().next_multiple_of(COLUMNS) + reach)
             .max(held)
             .next_multiple_of(LANES);
@@ -80,7 +80,7 @@ impl BandLayout {
                     to,
                 );
             } else {
-                to.fill(0.0);
+                clear(s, to);
             }
         }
     }
@@ -90,58 +90,61 @@ impl BandLayout {
         let [_, padding] = shape.padding;
         match shape.stride[1] {
             1 => {
-                to[..padding].fill(0.0);
-                copy_then_clear(s, from, &mut to[padding..]);
+                clear(s, &mut to[..padding.next_multiple_of(LANES)]);
+                let mut at = padding;
+                let parts = from.chunks_exact(LANES);
+                let rest = parts.remainder();
+                for part in parts {
+                    s.write(&mut to[at..], s.read(part));
+                    at += LANES;
+                }
+                s.write(&mut to[at..], s.read(rest));
+                clear(s, &mut to[at + LANES..]);
             }
             2 => {
                 // Even input columns fall on the phase of the padding, odd ones on the other.
-                let (even, odd) = (padding % 2, (padding + 1) % 2);
-                let starts = [(padding - even) / 2, (padding + 1 - odd) / 2];
+                let blank = [padding / 2, padding.div_ceil(2)];
                 let (first, second) = to.split_at_mut(self.pitch);
-                let [even, odd] = if even == 0 {
+                let [even, odd] = if padding.is_multiple_of(2) {
                     [first, second]
                 } else {
                     [second, first]
                 };
-                even[..starts[0]].fill(0.0);
-                odd[..starts[1]].fill(0.0);
-                let (mut even, mut odd) = (&mut even[starts[0]..], &mut odd[starts[1]..]);
-                for part in from.chunks(2 * LANES) {
-                    let mut whole = [0.0; 2 * LANES];
-                    let source = if part.len() == whole.len() {
-                        part
-                    } else {
-                        whole[..part.len()].copy_from_slice(part);
-                        &whole
-                    };
-                    // SAFETY: `source` has 16 floats.
-                    let [e, o] = unsafe { s.load_split2(source.as_ptr()) };
-                    s.write(even, e);
-                    s.write(odd, o);
-                    (even, odd) = (&mut even[LANES..], &mut odd[LANES..]);
+                clear(s, &mut even[..blank[0].next_multiple_of(LANES)]);
+                clear(s, &mut odd[..blank[1].next_multiple_of(LANES)]);
+                let mut at = 0;
+                let parts = from.chunks_exact(2 * LANES);
+                let mut last = [0.0; 2 * LANES];
+                last[..parts.remainder().len()].copy_from_slice(parts.remainder());
+                for part in parts.chain([&last[..]]) {
+                    // SAFETY: parts have 16 floats.
+                    let [evens, odds] = unsafe { s.load_split2(part.as_ptr()) };
+                    s.write(&mut even[blank[0] + at..], evens);
+                    s.write(&mut odd[blank[1] + at..], odds);
+                    at += LANES;
                 }
-                even.fill(0.0);
-                odd.fill(0.0);
+                clear(s, &mut even[blank[0] + at..]);
+                clear(s, &mut odd[blank[1] + at..]);
             }
             stride => {
                 to.fill(0.0);
                 for (column, &value) in from.iter().enumerate() {
                     let padded = column + padding;
-                    // Columns that no output reads may lie past the end.
-                    if let Some(to) = to.get_mut(padded % stride * self.pitch + padded / stride) {
-                        *to = value;
-                    }
+                    to[padded % stride * self.pitch + padded / stride] = value;
                 }
             }
         }
     }
 }
 
+/// Zeros whole vectors, and what is left over one by one: masked stores are slow.
 #[inline(always)]
-fn copy_then_clear<S: Simd>(s: S, from: &[f32], mut to: &mut [f32]) {
-    for part in from.chunks(LANES) {
-        s.write(to, s.read(part));
-        to = &mut to[LANES..];
+fn clear<S: Simd>(s: S, to: &mut [f32]) {
+    let mut parts = to.chunks_exact_mut(LANES);
+    for part in &mut parts {
+        s.write(part, s.splat(0.0));
     }
-    to.fill(0.0);
+    for value in parts.into_remainder() {
+        *value = 0.0;
+    }
 }

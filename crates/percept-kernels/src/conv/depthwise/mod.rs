@@ -3,6 +3,8 @@
 mod band;
 mod rows;
 
+use std::ops::Range;
+
 use band::BandLayout;
 use rows::Rows;
 
@@ -41,35 +43,21 @@ pub fn depthwise_conv2d(
         channel_sums.into_iter().for_each(|sums| sums.fill(0.0));
         return;
     }
-    let layout = BandLayout::new(shape);
-    let y = SharedMut::new(y);
-    let sums = channel_sums.map(SharedMut::new);
-    let planes_per_block = planes_per_block(shape);
-    cpu.parallel(planes.div_ceil(planes_per_block), &|block, scratch| {
-        let [band] = scratch.floats([layout.len(shape)]);
-        for plane in block * planes_per_block..((block + 1) * planes_per_block).min(planes) {
-            let (pixels, taps, channel) =
-                (shape.out_pixels(), shape.taps(), plane % shape.out_channels);
-            let outputs = plane * pixels..(plane + 1) * pixels;
-            let sum = cpu.isa().run(Plane {
-                shape,
-                layout,
-                weight: &weight[channel * taps..(channel + 1) * taps],
-                x: &x[plane * shape.in_pixels()..(plane + 1) * shape.in_pixels()],
-                bias: epilogue.bias.map_or(0.0, |bias| bias[channel]),
-                residual: epilogue.residual.map(|residual| &residual[outputs.clone()]),
-                activation: epilogue.activation,
-                summed: sums.is_some(),
-                band,
-                // SAFETY: each plane belongs to one block.
-                y: unsafe { y.slice(outputs) },
-            });
-            if let Some(sums) = &sums {
-                // SAFETY: each plane belongs to one block.
-                unsafe { sums.slice(plane..plane + 1).fill(sum) };
-            }
-        }
-    });
+    let call = Call {
+        shape,
+        weight,
+        x,
+        epilogue,
+        sums: channel_sums.map(SharedMut::new),
+        y: SharedMut::new(y),
+    };
+    match (shape.kernel, shape.stride, shape.dilation) {
+        ([3, 3], [1, 1], [1, 1]) => call.run::<3, 1>(cpu),
+        ([3, 3], [2, 2], [1, 1]) => call.run::<3, 2>(cpu),
+        ([5, 5], [1, 1], [1, 1]) => call.run::<5, 1>(cpu),
+        ([5, 5], [2, 2], [1, 1]) => call.run::<5, 2>(cpu),
+        _ => call.run::<0, 0>(cpu),
+    }
 }
 
 /// Whether `shape` can be computed here.
@@ -84,68 +72,98 @@ fn planes_per_block(shape: &ConvShape) -> usize {
     (BLOCK_MACS / (shape.out_pixels() * shape.taps())).clamp(1, planes.div_ceil(16))
 }
 
-/// One plane of the output.
-struct Plane<'a> {
+/// The arguments of a call.
+struct Call<'a> {
     shape: &'a ConvShape,
-    layout: BandLayout,
     weight: &'a [f32],
     x: &'a [f32],
-    bias: f32,
-    residual: Option<&'a [f32]>,
-    activation: Activation,
-    summed: bool,
-    band: &'a mut [f32],
-    y: &'a mut [f32],
+    epilogue: Epilogue<'a>,
+    sums: Option<SharedMut<'a, f32>>,
+    y: SharedMut<'a, f32>,
 }
 
-impl Kernel for Plane<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
-        let (height, width) = (self.shape.out_height(), self.shape.out_width());
-        let mut sum = s.splat(0.0);
-        let mut first_row = 0;
-        while first_row < height {
-            let out_rows = self.layout.out_rows.min(height - first_row);
-            self.layout
-                .fill(s, self.shape, self.x, first_row, out_rows, self.band);
-            let from = first_row * width;
-            let rows = Rows {
-                shape: self.shape,
-                layout: &self.layout,
-                weight: self.weight,
-                bias: self.bias,
-                band: self.band,
-                count: out_rows,
-            };
-            rows.convolve(s, &mut self.y[from..]);
-            let done = from..from + out_rows * width;
-            let residual = self.residual.map(|residual| &residual[done.clone()]);
-            sum = finish(
-                s,
-                &mut self.y[done],
-                residual,
-                self.activation,
-                self.summed,
-                sum,
-            );
-            first_row += out_rows;
-        }
-        s.sum(sum)
+impl Call<'_> {
+    /// Computes all planes with the kernel unrolled for K x K taps and a stride of STEP (see [`Rows::convolve`]).
+    fn run<const K: usize, const STEP: usize>(&self, cpu: &Cpu) {
+        let shape = self.shape;
+        let layout = BandLayout::new(shape);
+        let planes = shape.batch * shape.out_channels;
+        let planes_per_block = planes_per_block(shape);
+        cpu.parallel(planes.div_ceil(planes_per_block), &|block, scratch| {
+            let [band] = scratch.floats([layout.len(shape)]);
+            let first = block * planes_per_block;
+            cpu.isa().run(Planes::<K, STEP> {
+                call: self,
+                layout,
+                planes: first..(first + planes_per_block).min(planes),
+                band,
+            });
+        });
     }
 }
 
-/// Adds the residual, activates, and sums finished rows, which are still in the first-level cache.
+/// Some planes of the output, by one thread.
+struct Planes<'a, const K: usize, const STEP: usize> {
+    call: &'a Call<'a>,
+    layout: BandLayout,
+    planes: Range<usize>,
+    band: &'a mut [f32],
+}
+
+impl<const K: usize, const STEP: usize> Kernel for Planes<'_, K, STEP> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Call {
+            shape,
+            weight,
+            x,
+            epilogue,
+            sums,
+            y,
+        } = self.call;
+        let (height, width) = (shape.out_height(), shape.out_width());
+        let (pixels, taps) = (height * width, shape.taps());
+        for plane in self.planes {
+            let channel = plane % shape.out_channels;
+            let x = &x[plane * shape.in_pixels()..(plane + 1) * shape.in_pixels()];
+            let outputs = plane * pixels..(plane + 1) * pixels;
+            let residual = epilogue.residual.map(|residual| &residual[outputs.clone()]);
+            // SAFETY: each plane belongs to one block.
+            let y = unsafe { y.slice(outputs) };
+            let mut sum = s.splat(0.0);
+            for first_row in (0..height).step_by(self.layout.out_rows) {
+                let count = self.layout.out_rows.min(height - first_row);
+                self.layout.fill(s, shape, x, first_row, count, self.band);
+                let rows = Rows {
+                    shape,
+                    layout: &self.layout,
+                    weight: &weight[channel * taps..(channel + 1) * taps],
+                    bias: epilogue.bias.map_or(0.0, |bias| bias[channel]),
+                    band: self.band,
+                    count,
+                    width,
+                };
+                let done = first_row * width..(first_row + count) * width;
+                rows.convolve::<S, K, STEP>(s, &mut y[done.start..]);
+                let residual = residual.map(|residual| &residual[done.clone()]);
+                finish(s, &mut y[done.clone()], residual, epilogue.activation);
+                if sums.is_some() {
+                    sum = add_all(s, sum, &y[done]);
+                }
+            }
+            if let Some(sums) = sums {
+                // SAFETY: each plane belongs to one block.
+                unsafe { sums.slice(plane..plane + 1).fill(s.sum(sum)) };
+            }
+        }
+    }
+}
+
+/// Adds the residual and activates finished rows, which are still in the first-level cache.
 #[inline(always)]
-fn finish<S: Simd>(
-    s: S,
-    outputs: &mut [f32],
-    residual: Option<&[f32]>,
-    activation: Activation,
-    summed: bool,
-    mut sum: S::V,
-) -> S::V {
+fn finish<S: Simd>(s: S, outputs: &mut [f32], residual: Option<&[f32]>, activation: Activation) {
     if let Some(residual) = residual {
         for (y, residual) in outputs.chunks_mut(LANES).zip(residual.chunks(LANES)) {
             s.write(y, s.add(s.read(y), s.read(residual)));
@@ -158,19 +176,27 @@ fn finish<S: Simd>(
         Activation::Silu => activate(s, outputs, Activation::Silu),
         other => activate(s, outputs, other),
     }
-    if summed {
-        for part in outputs.chunks(LANES) {
-            sum = s.add(sum, s.read(part));
-        }
-    }
-    sum
 }
 
 #[inline(always)]
 fn activate<S: Simd>(s: S, outputs: &mut [f32], activation: Activation) {
-    for part in outputs.chunks_mut(LANES) {
+    let mut parts = outputs.chunks_exact_mut(LANES);
+    for part in &mut parts {
         s.write(part, activation.apply(s, s.read(part)));
     }
+    let rest = parts.into_remainder();
+    s.write(rest, activation.apply(s, s.read(rest)));
+}
+
+/// Adds all values to the lanes of `sum`.
+#[inline(always)]
+fn add_all<S: Simd>(s: S, mut sum: S::V, values: &[f32]) -> S::V {
+    let parts = values.chunks_exact(LANES);
+    let rest = s.read(parts.remainder());
+    for part in parts {
+        sum = s.add(sum, s.read(part));
+    }
+    s.add(sum, rest)
 }
 
 #[cfg(test)]
