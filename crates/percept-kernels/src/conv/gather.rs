@@ -8,10 +8,13 @@ use std::ops::Range;
 use super::shape::ConvShape;
 use crate::gemm::TILE_COLUMNS;
 use crate::gemm::product::Piece;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, prefetch_read};
 
 /// Floats past a packed panel that [`PanelPlan::pack`] may overwrite.
 pub(crate) const SLACK: usize = LANES;
+
+/// How many planes ahead of packing to fetch.
+const PLANES_AHEAD: usize = 8;
 
 /// Where the pixels of one panel come from and go to.
 #[derive(Debug, Default)]
@@ -21,6 +24,7 @@ pub(crate) struct PanelPlan {
     /// Where they come from: the copies of all kernel taps, one tap after the other.
     copies: Vec<Copy>,
     taps: Vec<Tap>,
+    runs: Vec<Run>,
     width: usize,
 }
 
@@ -42,7 +46,7 @@ struct Tap {
 }
 
 /// A run of output pixels in one row.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Run {
     column: usize,
     len: usize,
@@ -54,18 +58,34 @@ struct Run {
 impl PanelPlan {
     /// Plans the panel of these (at most 24) output pixels.
     pub(crate) fn set(&mut self, shape: &ConvShape, pixels: Range<usize>) {
-        self.width = pixels.len().next_multiple_of(LANES);
-        self.pieces.clear();
+        self.set_pieces(shape, pixels);
         self.copies.clear();
         self.taps.clear();
-        let mut runs = [Run {
-            column: 0,
-            len: 0,
-            sample: 0,
-            row: 0,
-            first: 0,
-        }; TILE_COLUMNS];
-        let mut count = 0;
+        for kernel_row in 0..shape.kernel[0] {
+            for kernel_column in 0..shape.kernel[1] {
+                let start = self.copies.len();
+                self.copies.extend(
+                    self.runs
+                        .iter()
+                        .filter_map(|run| run.copy(shape, kernel_row, kernel_column)),
+                );
+                let copied = self.copies[start..]
+                    .iter()
+                    .map(|copy| copy.len)
+                    .sum::<usize>();
+                self.taps.push(Tap {
+                    copies: start..self.copies.len(),
+                    has_padding: copied < self.width,
+                });
+            }
+        }
+    }
+
+    /// Plans only where these pixels go.
+    pub(crate) fn set_pieces(&mut self, shape: &ConvShape, pixels: Range<usize>) {
+        self.width = pixels.len().next_multiple_of(LANES);
+        self.pieces.clear();
+        self.runs.clear();
         let (out_pixels, out_width) = (shape.out_pixels(), shape.out_width());
         let mut pixel = pixels.start;
         while pixel < pixels.end {
@@ -75,14 +95,13 @@ impl PanelPlan {
                 pixel - pixels.start,
                 (out_width - first).min(pixels.end - pixel),
             );
-            runs[count] = Run {
+            self.runs.push(Run {
                 column,
                 len,
                 sample,
                 row,
                 first,
-            };
-            count += 1;
+            });
             match self.pieces.last_mut() {
                 Some(piece) if within > 0 => piece.len += len,
                 _ => {
@@ -95,22 +114,6 @@ impl PanelPlan {
                 }
             }
             pixel += len;
-        }
-        for kernel_row in 0..shape.kernel[0] {
-            for kernel_column in 0..shape.kernel[1] {
-                let start = self.copies.len();
-                let mut copied = 0;
-                for run in &runs[..count] {
-                    if let Some(copy) = run.copy(shape, kernel_row, kernel_column) {
-                        copied += copy.len;
-                        self.copies.push(copy);
-                    }
-                }
-                self.taps.push(Tap {
-                    copies: start..self.copies.len(),
-                    has_padding: copied < self.width,
-                });
-            }
         }
     }
 
@@ -130,6 +133,22 @@ impl PanelPlan {
     ) {
         assert!(target.len() >= channels.len() * self.taps.len() * self.width + SLACK);
         let in_pixels = shape.in_pixels();
+        if let ([copy], 1) = (&self.copies[..], shape.stride[1])
+            && self.taps.len() == 1
+            && copy.len == TILE_COLUMNS
+        {
+            let planes = copy.sample * shape.in_channels + channels.start
+                ..copy.sample * shape.in_channels + channels.end;
+            return pack_whole(
+                s,
+                &x[..planes.end * in_pixels],
+                in_pixels,
+                copy.offset,
+                planes,
+                scale,
+                target,
+            );
+        }
         let mut target = target.as_mut_ptr();
         for channel in channels {
             for tap in &self.taps {
@@ -152,6 +171,36 @@ impl PanelPlan {
                 // SAFETY: at most the end of the asserted length.
                 target = unsafe { target.add(self.width) };
             }
+        }
+    }
+}
+
+/// Packs a panel whose 24 pixels lie side by side in each plane.
+#[inline(always)]
+fn pack_whole<S: Simd>(
+    s: S,
+    x: &[f32],
+    in_pixels: usize,
+    offset: usize,
+    planes: Range<usize>,
+    scale: Option<&[f32]>,
+    target: &mut [f32],
+) {
+    for (plane, target) in planes.zip(target.chunks_exact_mut(TILE_COLUMNS)) {
+        let source = &x[plane * in_pixels + offset..][..TILE_COLUMNS];
+        for line in [0, TILE_COLUMNS - 1] {
+            prefetch_read(
+                source
+                    .as_ptr()
+                    .wrapping_add(PLANES_AHEAD * in_pixels + line),
+            );
+        }
+        for vector in (0..TILE_COLUMNS).step_by(LANES) {
+            let mut v = s.read(&source[vector..]);
+            if let Some(scale) = scale {
+                v = s.mul(v, s.splat(scale[plane]));
+            }
+            s.write(&mut target[vector..], v);
         }
     }
 }

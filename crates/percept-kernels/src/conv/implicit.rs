@@ -7,7 +7,7 @@ use std::ops::Range;
 
 use super::gather::{PanelPlan, SLACK, input_span};
 use super::shape::ConvShape;
-use crate::aligned::{AlignedBuf, SharedMut};
+use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
@@ -15,22 +15,26 @@ use crate::gemm::pack::{groups_len, pack_groups};
 use crate::gemm::product::{BiasAxis, DepthPart, Output, Prefetch, multiply_panel};
 use crate::gemm::{TILE_COLUMNS, TILE_ROWS};
 use crate::isa::Kernel;
-use crate::simd::{LANES, Simd};
+use crate::simd::Simd;
 
 /// Depth of one pass over the weights.
 const DEPTH: usize = 384;
 /// Floats of gathered input a block: a quarter of a 512 KB second-level cache.
 const GATHERED: usize = 32 * 1024;
-/// Pixels of a block.
-const PIXELS: Range<usize> = 4 * TILE_COLUMNS..16 * TILE_COLUMNS;
+/// Fewest and most pixels of a block.
+const PIXELS: [usize; 2] = [4 * TILE_COLUMNS, 16 * TILE_COLUMNS];
 /// Floats of weights that stay in the second-level cache while a block's panels pass by.
 const WEIGHTS: usize = 32 * 1024;
-/// Blocks to cut a convolution into at least, by output channels when there are few pixels.
-const BLOCKS: usize = 6;
-/// Output channels that are worth gathering the input for.
-const BLOCK_CHANNELS: usize = 64;
-/// Pixel blocks that a thread takes in a row, so that it can fetch the next one's input early.
-const BLOCKS_IN_A_ROW: usize = 4;
+/// Blocks to cut a convolution into at least. One with fewer pixel blocks gathers its input once, for all, and is cut by
+/// output channels.
+const BLOCKS: usize = 8;
+/// Fewest output channels of such a block.
+const BLOCK_CHANNELS: usize = 32;
+/// Pixel blocks that a thread takes in a row at most, so that it can fetch the next one's input early.
+const RUN: usize = 4;
+/// Padding of gathered panels: for the gathering's slack, and so that they do not all begin in the same cache sets.
+const PANEL_PADDING: usize = FLOATS_PER_LINE;
+const _: () = assert!(PANEL_PADDING >= SLACK);
 
 /// Weights packed as `[group][depth part][rows / 4][depth][4]`.
 #[derive(Debug)]
@@ -112,47 +116,309 @@ pub(crate) fn conv2d(
     y: &mut [f32],
 ) {
     let shape = &flattened(*shape);
-    let pixels = shape.batch * shape.out_pixels();
     let depths = depth_parts(shape);
     let most =
-        (GATHERED / depths.longest() / TILE_COLUMNS * TILE_COLUMNS).clamp(PIXELS.start, PIXELS.end);
-    let pixel_blocks = Parts::at_most(most, pixels, TILE_COLUMNS);
-    let runs = pixel_blocks.count().div_ceil(BLOCKS_IN_A_ROW);
-    let rows = shape.group_out();
-    let row_splits = BLOCKS
-        .div_ceil((shape.groups * runs).max(1))
-        .min(rows.div_ceil(BLOCK_CHANNELS));
-    let row_blocks = Parts::exactly(row_splits, rows, TILE_ROWS);
+        (GATHERED / depths.longest() / TILE_COLUMNS * TILE_COLUMNS).clamp(PIXELS[0], PIXELS[1]);
+    let pixel_blocks = Parts::at_most(most, shape.batch * shape.out_pixels(), TILE_COLUMNS);
     let y = SharedMut::new(y);
-    let output = Output {
-        y: y.as_mut_ptr(),
-        row_stride: shape.out_pixels(),
-        epilogue,
-        bias_axis: BiasAxis::Rows,
+    let job = Job {
+        shape,
+        weights: weights.packed.floats(),
+        x,
+        input_scale,
+        depths,
+        pixel_blocks,
+        output: Output {
+            y: y.as_mut_ptr(),
+            row_stride: shape.out_pixels(),
+            epilogue,
+            bias_axis: BiasAxis::Rows,
+        },
     };
-    cpu.parallel(
-        shape.groups * row_blocks.count() * runs,
-        &|block, scratch| {
-            let (group, block) = (
-                block / (row_blocks.count() * runs),
-                block % (row_blocks.count() * runs),
-            );
-            let first = block % runs * BLOCKS_IN_A_ROW;
-            cpu.isa().run(Block {
-                shape,
-                weights: weights.packed.floats(),
-                x,
-                input_scale,
-                group,
-                rows: row_blocks.range(block / runs),
-                pixel_blocks,
-                blocks: first..(first + BLOCKS_IN_A_ROW).min(pixel_blocks.count()),
-                depths,
-                output: &output,
+    if shape.groups * pixel_blocks.count() < BLOCKS {
+        job.gather_then_multiply(cpu)
+    } else {
+        job.run_in_blocks(cpu)
+    }
+}
+
+/// A convolution on its way.
+struct Job<'a> {
+    shape: &'a ConvShape,
+    weights: &'a [f32],
+    x: &'a [f32],
+    input_scale: Option<&'a [f32]>,
+    depths: Parts,
+    pixel_blocks: Parts,
+    output: Output<'a>,
+}
+
+impl Job<'_> {
+    /// Every block gathers the pixels that it needs and multiplies them with all output channels of its group.
+    fn run_in_blocks(&self, cpu: &Cpu) {
+        let run = (self.pixel_blocks.count() / BLOCKS).clamp(1, RUN);
+        let runs = self.pixel_blocks.count().div_ceil(run);
+        cpu.parallel(self.shape.groups * runs, &|block, scratch| {
+            let first = block % runs * run;
+            let blocks = first..(first + run).min(self.pixel_blocks.count());
+            cpu.isa().run(Run {
+                job: self,
+                group: block / runs,
+                blocks,
                 scratch,
             });
-        },
-    );
+        });
+    }
+
+    /// All panels are gathered first; then blocks of output channels and pixels are multiplied.
+    fn gather_then_multiply(&self, cpu: &Cpu) {
+        let (shape, depths) = (self.shape, self.depths);
+        let pixels = shape.batch * shape.out_pixels();
+        let panels = pixels.div_ceil(TILE_COLUMNS);
+        let panel_len = self.panel_len();
+        let row_splits = BLOCKS.div_ceil(shape.groups * self.pixel_blocks.count());
+        let row_splits = row_splits.min(shape.group_out().div_ceil(BLOCK_CHANNELS));
+        let row_blocks = Parts::exactly(row_splits, shape.group_out(), TILE_ROWS);
+        let mut shared = cpu.shared_scratch();
+        let [gathered] = shared.floats([shape.groups * depths.count() * panels * panel_len]);
+        let target = SharedMut::new(gathered);
+        cpu.parallel(shape.groups * panels, &|block, _| {
+            let (group, panel) = (block / panels, block % panels);
+            cpu.isa().run(Gather {
+                job: self,
+                group,
+                panel,
+                panels,
+                target: &target,
+            });
+        });
+        let gathered = &*gathered;
+        let blocks = row_blocks.count() * self.pixel_blocks.count();
+        cpu.parallel(shape.groups * blocks, &|block, _| {
+            let (group, block) = (block / blocks, block % blocks);
+            let pixels = self.pixel_blocks.range(block % self.pixel_blocks.count());
+            let rows = row_blocks.range(block / self.pixel_blocks.count());
+            cpu.isa().run(Multiply {
+                job: self,
+                group,
+                rows,
+                pixels,
+                panels,
+                gathered,
+            });
+        });
+    }
+
+    /// Floats from one gathered panel to the next.
+    fn panel_len(&self) -> usize {
+        TILE_COLUMNS * self.depths.longest() + PANEL_PADDING
+    }
+
+    /// The input channels of a part of the depth.
+    #[inline(always)]
+    fn channels(&self, group: usize, depth: &Range<usize>) -> Range<usize> {
+        let at = |depth: usize| group * self.shape.group_in() + depth / self.shape.taps();
+        at(depth.start)..at(depth.end)
+    }
+
+    /// Multiplies gathered panels with rows of the weights, over one part of the depth.
+    ///
+    /// # Safety
+    /// No other block may write these rows and pixels of the output.
+    #[inline(always)]
+    unsafe fn multiply<S: Simd>(
+        &self,
+        s: S,
+        group: usize,
+        rows: &Range<usize>,
+        depth: &Range<usize>,
+        plans: &[PanelPlan],
+        panels: &[f32],
+        prefetch: &mut Prefetch,
+    ) {
+        let shape = self.shape;
+        let group_depth = shape.group_in() * shape.taps();
+        let part = DepthPart {
+            depth: depth.len(),
+            first: depth.start == 0,
+            last: depth.end == group_depth,
+        };
+        let start = group * groups_len(shape.group_out(), group_depth)
+            + groups_len(shape.group_out(), depth.start);
+        let weights = &self.weights[start..];
+        let chunks = Parts::at_most(
+            (WEIGHTS / depth.len()).next_multiple_of(TILE_ROWS),
+            rows.len(),
+            TILE_ROWS,
+        );
+        for chunk in chunks.ranges() {
+            let first = rows.start + chunk.start;
+            let weights = &weights[first * depth.len()..];
+            let at = (group * shape.group_out() + first, 0);
+            for (plan, panel) in plans.iter().zip(panels.chunks_exact(self.panel_len())) {
+                // SAFETY: panels were gathered and weights packed for this depth; the caller vouches for the output.
+                unsafe {
+                    multiply_panel(
+                        s,
+                        weights,
+                        chunk.len(),
+                        panel,
+                        part,
+                        &self.output,
+                        at,
+                        &plan.pieces,
+                        prefetch,
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Gathers and multiplies a run of pixel blocks.
+struct Run<'a> {
+    job: &'a Job<'a>,
+    group: usize,
+    blocks: Range<usize>,
+    scratch: &'a mut Scratch,
+}
+
+impl Kernel for Run<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Run { job, group, .. } = self;
+        let (shape, depths, pixel_blocks, panel_len) =
+            (job.shape, job.depths, job.pixel_blocks, job.panel_len());
+        let rows = 0..shape.group_out();
+        let most_panels = pixel_blocks.longest().div_ceil(TILE_COLUMNS);
+        let [panels] = self.scratch.floats([most_panels * panel_len]);
+        let mut plans: Vec<PanelPlan> = (0..most_panels).map(|_| PanelPlan::default()).collect();
+        for block in self.blocks {
+            let pixels = pixel_blocks.range(block);
+            let plans = &mut plans[..pixels.len().div_ceil(TILE_COLUMNS)];
+            for (plan, first) in plans.iter_mut().zip(pixels.clone().step_by(TILE_COLUMNS)) {
+                plan.set(shape, first..(first + TILE_COLUMNS).min(pixels.end));
+            }
+            for (index, depth) in depths.ranges().enumerate() {
+                for (plan, panel) in plans.iter().zip(panels.chunks_exact_mut(panel_len)) {
+                    plan.pack(
+                        s,
+                        shape,
+                        job.x,
+                        job.input_scale,
+                        job.channels(group, &depth),
+                        panel,
+                    );
+                }
+                let tiles = rows.len().div_ceil(TILE_ROWS) * plans.len();
+                let mut prefetch = if index + 1 < depths.count() {
+                    let next = job.channels(group, &depths.range(index + 1));
+                    fetch_input(shape, job.x, &pixels, next, tiles)
+                } else if block + 1 < pixel_blocks.count() {
+                    let next = job.channels(group, &depths.range(0));
+                    fetch_input(shape, job.x, &pixel_blocks.range(block + 1), next, tiles)
+                } else {
+                    Prefetch::none()
+                };
+                // SAFETY: blocks have their own pixels, and groups their own channels.
+                unsafe { job.multiply(s, group, &rows, &depth, plans, panels, &mut prefetch) };
+            }
+        }
+    }
+}
+
+/// Gathers one panel, all of its depth.
+struct Gather<'a> {
+    job: &'a Job<'a>,
+    group: usize,
+    panel: usize,
+    panels: usize,
+    target: &'a SharedMut<'a, f32>,
+}
+
+impl Kernel for Gather<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Gather {
+            job,
+            group,
+            panel,
+            panels,
+            target,
+        } = self;
+        let panel_len = job.panel_len();
+        let first = panel * TILE_COLUMNS;
+        let mut plan = PanelPlan::default();
+        plan.set(
+            job.shape,
+            first..(first + TILE_COLUMNS).min(job.shape.batch * job.shape.out_pixels()),
+        );
+        for (index, depth) in job.depths.ranges().enumerate() {
+            let start = ((group * job.depths.count() + index) * panels + panel) * panel_len;
+            // SAFETY: each panel has its own place.
+            let target = unsafe { target.slice(start..start + panel_len) };
+            plan.pack(
+                s,
+                job.shape,
+                job.x,
+                job.input_scale,
+                job.channels(group, &depth),
+                target,
+            );
+        }
+    }
+}
+
+/// Multiplies rows of the weights with a block of pixels that were gathered before.
+struct Multiply<'a> {
+    job: &'a Job<'a>,
+    group: usize,
+    rows: Range<usize>,
+    pixels: Range<usize>,
+    panels: usize,
+    gathered: &'a [f32],
+}
+
+impl Kernel for Multiply<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Multiply {
+            job,
+            group,
+            rows,
+            pixels,
+            panels,
+            gathered,
+        } = self;
+        let mut plans = Vec::with_capacity(pixels.len().div_ceil(TILE_COLUMNS));
+        for first in pixels.clone().step_by(TILE_COLUMNS) {
+            let mut plan = PanelPlan::default();
+            plan.set_pieces(job.shape, first..(first + TILE_COLUMNS).min(pixels.end));
+            plans.push(plan);
+        }
+        for (index, depth) in job.depths.ranges().enumerate() {
+            let first = (group * job.depths.count() + index) * panels + pixels.start / TILE_COLUMNS;
+            let gathered = &gathered[first * job.panel_len()..];
+            // SAFETY: blocks have their own rows and pixels, and groups their own channels.
+            unsafe {
+                job.multiply(
+                    s,
+                    group,
+                    &rows,
+                    &depth,
+                    &plans,
+                    gathered,
+                    &mut Prefetch::none(),
+                )
+            };
+        }
+    }
 }
 
 /// Sees a plain 1x1 convolution's maps as single rows, so that runs of pixels do not end at each row.
@@ -165,127 +431,6 @@ fn flattened(shape: ConvShape) -> ConvShape {
         }
     } else {
         shape
-    }
-}
-
-struct Block<'a> {
-    shape: &'a ConvShape,
-    weights: &'a [f32],
-    x: &'a [f32],
-    input_scale: Option<&'a [f32]>,
-    group: usize,
-    /// Output channels, within the group.
-    rows: Range<usize>,
-    pixel_blocks: Parts,
-    /// Pixel blocks to do, one after the other.
-    blocks: Range<usize>,
-    depths: Parts,
-    output: &'a Output<'a>,
-    scratch: &'a mut Scratch,
-}
-
-impl Kernel for Block<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Block {
-            shape,
-            x,
-            group,
-            rows,
-            pixel_blocks,
-            depths,
-            output,
-            ..
-        } = self;
-        let taps = shape.taps();
-        let group_depth = shape.group_in() * taps;
-        let group_weights = &self.weights[group * groups_len(shape.group_out(), group_depth)..];
-        // A line more a panel, so that panels do not all begin in the same cache sets.
-        let panel_len = TILE_COLUMNS * depths.longest() + SLACK.max(2 * LANES);
-        let most_panels = pixel_blocks.longest().div_ceil(TILE_COLUMNS);
-        let [panels] = self.scratch.floats([most_panels * panel_len]);
-        let mut plans: Vec<PanelPlan> = (0..most_panels).map(|_| PanelPlan::default()).collect();
-        for block in self.blocks {
-            let pixels = pixel_blocks.range(block);
-            let count = pixels.len().div_ceil(TILE_COLUMNS);
-            for (panel, plan) in plans[..count].iter_mut().enumerate() {
-                let start = pixels.start + panel * TILE_COLUMNS;
-                plan.set(shape, start..(start + TILE_COLUMNS).min(pixels.end));
-            }
-            for (index, depth) in depths.ranges().enumerate() {
-                let part = DepthPart {
-                    depth: depth.len(),
-                    first: depth.start == 0,
-                    last: depth.end == group_depth,
-                };
-                let channel = |depth: usize| group * shape.group_in() + depth / taps;
-                for (plan, panel) in plans[..count]
-                    .iter()
-                    .zip(panels.chunks_exact_mut(panel_len))
-                {
-                    plan.pack(
-                        s,
-                        shape,
-                        x,
-                        self.input_scale,
-                        channel(depth.start)..channel(depth.end),
-                        panel,
-                    );
-                }
-                let tiles = rows.len().div_ceil(TILE_ROWS) * count;
-                let mut prefetch = if index + 1 < depths.count() {
-                    let next = depths.range(index + 1);
-                    fetch_input(
-                        shape,
-                        x,
-                        &pixels,
-                        channel(next.start)..channel(next.end),
-                        tiles,
-                    )
-                } else if block + 1 < pixel_blocks.count() {
-                    let next = depths.range(0);
-                    fetch_input(
-                        shape,
-                        x,
-                        &pixel_blocks.range(block + 1),
-                        channel(0)..channel(next.end),
-                        tiles,
-                    )
-                } else {
-                    Prefetch::NONE
-                };
-                let weights = &group_weights[groups_len(shape.group_out(), depth.start)..];
-                let chunks = Parts::at_most(
-                    WEIGHTS / depth.len() / TILE_ROWS * TILE_ROWS,
-                    rows.len(),
-                    TILE_ROWS,
-                );
-                for chunk in chunks.ranges() {
-                    let first = rows.start + chunk.start;
-                    let weights = &weights[first * depth.len()..];
-                    for (plan, panel) in plans[..count].iter().zip(panels.chunks_exact(panel_len)) {
-                        let at = (group * shape.group_out() + first, 0);
-                        // SAFETY: panels were gathered above and weights packed in `pack`; blocks write disjoint
-                        // pixels and channels of y.
-                        unsafe {
-                            multiply_panel(
-                                s,
-                                weights,
-                                chunk.len(),
-                                panel,
-                                part,
-                                output,
-                                at,
-                                &plan.pieces,
-                                &mut prefetch,
-                            );
-                        }
-                    }
-                }
-            }
-        }
     }
 }
 

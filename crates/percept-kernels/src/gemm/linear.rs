@@ -98,8 +98,8 @@ impl Kernel for PackPanel<'_> {
 /// `y[M, N] = activation(x[M, K] W^T + bias[N] + residual[M, N])`, with as many rows M as x holds.
 pub fn linear(cpu: &Cpu, weights: &PackedLinear, x: &[f32], epilogue: Epilogue<'_>, y: &mut [f32]) {
     let (n, k) = (weights.outputs, weights.inputs);
-    let m = y.len().checked_div(n).unwrap_or(0);
     assert!(k > 0, "a linear layer has inputs");
+    let m = x.len() / k;
     assert_eq!(x.len(), m * k, "length of the input");
     assert_eq!(y.len(), m * n, "length of the output");
     epilogue.check(n, y.len());

@@ -156,7 +156,7 @@ impl Kernel for Block<'_> {
                     len,
                     offset: offset + at,
                 }];
-                let mut prefetch = Prefetch::NONE;
+                let mut prefetch = Prefetch::none();
                 // SAFETY: operands are packed just above; blocks write disjoint parts of y.
                 unsafe {
                     multiply_panel(

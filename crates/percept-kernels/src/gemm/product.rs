@@ -6,7 +6,7 @@ use super::{TILE_COLUMNS, TILE_ROWS};
 use crate::activation::Activation;
 use crate::aligned::FLOATS_PER_LINE;
 use crate::epilogue::Epilogue;
-use crate::simd::{LANES, Simd, prefetch_read_l2, prefetch_write};
+use crate::simd::{LANES, Simd, prefetch_read, prefetch_read_l2, prefetch_write};
 
 /// Which axis of a product the bias runs along.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,25 @@ pub(crate) struct Output<'a> {
     pub(crate) row_stride: usize,
     pub(crate) epilogue: Epilogue<'a>,
     pub(crate) bias_axis: BiasAxis,
+}
+
+/// Depth whose multiplications take as long as memory.
+const FETCH_DEPTH: usize = 192;
+
+impl Output<'_> {
+    /// Asks for the lines of a tile, which may lie past the end.
+    #[inline(always)]
+    fn fetch(&self, start: usize, columns: usize) {
+        for i in 0..TILE_ROWS {
+            let at = start + i * self.row_stride;
+            for column in [0, columns - 1] {
+                prefetch_write(self.y.wrapping_add(at + column));
+                if let Some(residual) = self.epilogue.residual {
+                    prefetch_read(residual.as_ptr().wrapping_add(at + column));
+                }
+            }
+        }
+    }
 }
 
 // SAFETY: `y` stands for a slice that parallel blocks write disjoint parts of.
@@ -61,14 +80,9 @@ pub(crate) struct Prefetch {
 
 impl Prefetch {
     /// Nothing to fetch.
-    pub(crate) const NONE: Prefetch = Prefetch {
-        row: std::ptr::null(),
-        stride: 0,
-        rows_left: 0,
-        lines_per_row: 0,
-        line: 0,
-        lines_per_tile: 0,
-    };
+    pub(crate) fn none() -> Prefetch {
+        Prefetch::new(std::ptr::null(), 0, 0, 0, 1)
+    }
 
     /// `rows` rows of `len` floats, `stride` apart, spread over `tiles` tiles.
     pub(crate) fn new(
@@ -135,6 +149,9 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
         groups.len() >= groups_len(rows, part.depth) && panel.len() >= vectors * LANES * part.depth
     );
     let whole = pieces.len() == 1 && columns == vectors * LANES;
+    // Short sums are over before memory answers: then ask for later tiles.
+    let ahead = TILE_ROWS * (FETCH_DEPTH / part.depth);
+    let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
     let mut done = 0;
     while done < rows {
         let count = (rows - done).min(TILE_ROWS);
@@ -142,29 +159,22 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
         let at = (row + done, column);
         // SAFETY: the operands are as long as the caller promises, and so is the output.
         unsafe {
-            if whole {
-                let start = pieces[0].offset + (row + done) * output.row_stride;
-                for i in 0..count {
-                    let y = output.y.wrapping_add(start + i * output.row_stride);
-                    prefetch_write(y);
-                    prefetch_write(y.wrapping_add(columns - 1));
-                }
-                for_tile_size!(count, vectors, |ROWS, VECTORS| {
-                    let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
+            let start = pieces[0].offset + (row + done) * output.row_stride;
+            output.fetch(start + ahead * output.row_stride, columns);
+            for_tile_size!(count, vectors, |ROWS, VECTORS| {
+                let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
+                if whole {
                     finish_tile(s, sums, output, start, at, part);
-                });
-                if part.last {
-                    activate(s, output, start, count, columns);
-                }
-            } else {
-                let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
-                for_tile_size!(count, vectors, |ROWS, VECTORS| {
-                    let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
+                } else {
                     store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
-                });
+                }
+            });
+            if !whole {
                 for piece in pieces {
                     finish_piece(s, &tile, count, output, at, piece, part);
                 }
+            } else if part.last {
+                activate(s, output, start, count, columns);
             }
         }
         prefetch.step();
