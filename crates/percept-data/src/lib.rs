@@ -9,6 +9,7 @@ pub mod checkpoint;
 pub mod error;
 pub mod images;
 pub mod load_report;
+mod model_weights;
 pub mod names;
 pub mod safetensors;
 pub mod seeded;
@@ -18,6 +19,7 @@ mod zip;
 
 pub use error::{FaultKind, FileError};
 pub use load_report::{LoadError, LoadReport};
+pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use tensor::{DType, Tensor};
 pub use weights::{MemoryWeights, WeightError, WeightSource, open_weights};
 pub use zip::ZipFault;

@@ -1,0 +1,114 @@
+//! The weights of one network: any source of tensors, checked to fit a graph and read as the engine asks.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use percept_graph::Graph;
+use thiserror::Error;
+
+use crate::error::FileError;
+use crate::load_report::{LoadError, LoadReport};
+use crate::names::{NameMap, Renamed};
+use crate::seeded::{Family, Seeded};
+use crate::weights::{WeightSource, open_weights};
+
+/// Weights that fit a graph.
+pub struct ModelWeights {
+    source: Box<dyn WeightSource>,
+}
+
+/// Why a file's weights cannot be used for a network.
+#[derive(Debug, Error)]
+pub enum ModelWeightsError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It holds other tensors than the network declares.
+    #[error(transparent)]
+    Load(#[from] LoadError),
+}
+
+impl ModelWeights {
+    /// Weights made from the names of the graph's parameters.
+    pub fn seeded(graph: &Graph) -> Self {
+        let declared = graph
+            .params()
+            .iter()
+            .map(|param| (param.name.clone(), param.shape.clone()));
+        Self {
+            source: Box::new(Seeded::new(Family::Vision, declared)),
+        }
+    }
+
+    /// Weights from a file that follows the graph's names, or one of some other layouts: (its name, (name there, name in
+    /// the graph) of each tensor). The layout that fits best is taken; the report says what matched.
+    pub fn open<'a>(
+        path: &Path,
+        graph: &Graph,
+        layouts: impl IntoIterator<Item = (&'a str, &'a [(String, String)])>,
+    ) -> Result<(Self, LoadReport), ModelWeightsError> {
+        let declared = || {
+            graph
+                .params()
+                .iter()
+                .map(|param| (param.name.as_str(), param.shape.as_slice()))
+        };
+        let mut best: Box<dyn WeightSource> = open_weights(path)?;
+        let mut report = LoadReport::compare(declared(), &best);
+        for (layout, renames) in layouts {
+            if report.is_complete() {
+                break;
+            }
+            let map: NameMap = renames
+                .iter()
+                .map(|(there, here)| (there.as_str(), here.as_str()))
+                .collect();
+            let renamed: Box<dyn WeightSource> = Box::new(Renamed::new(open_weights(path)?, map));
+            let mut other = LoadReport::compare(declared(), &renamed);
+            if other.matched > report.matched {
+                other.weights = format!("{} (names of {layout})", other.weights);
+                (best, report) = (renamed, other);
+            }
+        }
+        let report = report.require_complete()?;
+        Ok((Self { source: best }, report))
+    }
+}
+
+impl percept_graph::WeightSource for ModelWeights {
+    fn read(
+        &self,
+        name: &str,
+        shape: &[usize],
+    ) -> Result<Cow<'_, [f32]>, percept_graph::WeightError> {
+        use percept_graph::WeightError;
+        let found = self
+            .source
+            .shape(name)
+            .ok_or_else(|| WeightError::Missing {
+                name: name.to_owned(),
+            })?;
+        if found != shape {
+            let (name, expected) = (name.to_owned(), shape.to_vec());
+            return Err(WeightError::WrongShape {
+                name,
+                expected,
+                got: found,
+            });
+        }
+        self.source
+            .read_f32(name)
+            .map_err(|error| WeightError::Unreadable {
+                name: name.to_owned(),
+                reason: error.to_string(),
+            })
+    }
+
+    fn release(&self, name: &str) {
+        self.source.release(name);
+    }
+
+    fn describe(&self) -> String {
+        self.source.describe()
+    }
+}
