@@ -1,0 +1,28 @@
+//! Point clouds with their truth: readers of the public layouts, one frame type for all of them.
+//!
+//! Real and synthetic folders take the same path: [`LidarDataset::open`] recognises the layout,
+//! [`LidarDataset::frame`] gives a [`LidarFrame`]. Every reader answers a broken file with a [`PointsError`]
+//! that names it.
+
+mod cloud;
+mod dataset;
+mod error;
+mod frame;
+mod label;
+pub mod nuscenes;
+pub(crate) mod pose;
+mod semantic_kitti;
+pub(crate) mod trajectory;
+
+pub use cloud::{
+    encode_nuscenes_cloud, encode_velodyne, read_merged_f16, read_nuscenes_cloud, read_velodyne,
+};
+pub use dataset::{LidarDataset, read_annotations};
+pub use error::PointsError;
+pub use frame::{
+    Box3d, EGO_HALF_EXTENT_M, LidarConvention, LidarFrame, ObjectClass, Point, append_older_sweep,
+};
+pub use label::{LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels, read_labels_for};
+pub use pose::{Pose, Quaternion};
+pub use semantic_kitti::SemanticKitti;
+pub use trajectory::{encode_poses, read_lidar_to_camera, read_poses, read_times_us};

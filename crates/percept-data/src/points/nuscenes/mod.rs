@@ -1,0 +1,379 @@
+//! nuScenes folders: JSON tables beside `.pcd.bin` clouds, real or written by the synthetic world.
+
+pub mod tables;
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Component, Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+
+use super::cloud::read_nuscenes_cloud;
+use super::error::PointsError;
+use super::frame::{Box3d, LidarConvention, LidarFrame, ObjectClass, append_older_sweep};
+use super::pose::{Pose, wrap_angle};
+use tables::{Record, SampleAnnotation, SampleData, Tables};
+
+/// The channel of the LiDAR on the roof.
+pub const LIDAR_CHANNEL: &str = "LIDAR_TOP";
+
+/// Two annotations further apart than this say nothing about a velocity (a neighbour each way: twice).
+const MAX_VELOCITY_GAP_S: f64 = 1.5;
+
+/// An opened nuScenes folder.
+#[derive(Debug)]
+pub struct NuScenes {
+    root: PathBuf,
+    table_folder: PathBuf,
+    tables: Tables,
+    ego_pose_rows: HashMap<String, usize>,
+    calibrated_sensor_rows: HashMap<String, usize>,
+    sample_data_rows: HashMap<String, usize>,
+    annotation_rows: HashMap<String, usize>,
+    /// For each sample: the row of its LiDAR keyframe in `sample_data`, and the rows of its annotations.
+    samples: Vec<SampleRows>,
+    sample_times_us: HashMap<String, i64>,
+    instance_classes: HashMap<String, (u32, Option<ObjectClass>)>,
+}
+
+#[derive(Debug)]
+struct SampleRows {
+    lidar: usize,
+    annotations: Vec<usize>,
+}
+
+impl NuScenes {
+    /// Opens `root`, which holds `v1.0-*/` (the last by name if there are several), `samples/` and `sweeps/`.
+    pub fn open(root: &Path) -> Result<Self, PointsError> {
+        let folder = find_table_folder(root)?;
+        let tables = Tables {
+            attribute: load(&folder, "attribute")?,
+            calibrated_sensor: load(&folder, "calibrated_sensor")?,
+            category: load(&folder, "category")?,
+            ego_pose: load(&folder, "ego_pose")?,
+            instance: load(&folder, "instance")?,
+            log: load(&folder, "log")?,
+            map: load(&folder, "map")?,
+            sample: load(&folder, "sample")?,
+            sample_annotation: load(&folder, "sample_annotation")?,
+            sample_data: load(&folder, "sample_data")?,
+            scene: load(&folder, "scene")?,
+            sensor: load(&folder, "sensor")?,
+            visibility: load(&folder, "visibility")?,
+        };
+        Self::index(root.to_path_buf(), folder, tables)
+    }
+
+    fn index(root: PathBuf, table_folder: PathBuf, tables: Tables) -> Result<Self, PointsError> {
+        let missing = |table, token: &str| PointsError::MissingRecord {
+            root: table_folder.clone(),
+            table,
+            token: token.to_owned(),
+        };
+        let sensor_rows = rows_by_token(&tables.sensor);
+        let category_rows = rows_by_token(&tables.category);
+        let calibrated_sensor_rows = rows_by_token(&tables.calibrated_sensor);
+
+        let channel = |data: &SampleData| -> Result<&str, PointsError> {
+            let token = &data.calibrated_sensor_token;
+            let row = calibrated_sensor_rows
+                .get(token)
+                .ok_or_else(|| missing("calibrated_sensor", token))?;
+            let token = &tables.calibrated_sensor[*row].sensor_token;
+            let row = sensor_rows
+                .get(token)
+                .ok_or_else(|| missing("sensor", token))?;
+            Ok(&tables.sensor[*row].channel)
+        };
+        let mut lidar_of_sample = HashMap::new();
+        for (row, data) in tables.sample_data.iter().enumerate() {
+            if data.is_key_frame && channel(data)? == LIDAR_CHANNEL {
+                lidar_of_sample.insert(data.sample_token.clone(), row);
+            }
+        }
+        let mut annotations_of_sample: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (row, annotation) in tables.sample_annotation.iter().enumerate() {
+            annotations_of_sample
+                .entry(&annotation.sample_token)
+                .or_default()
+                .push(row);
+        }
+        let samples = tables
+            .sample
+            .iter()
+            .map(|sample| {
+                let lidar = lidar_of_sample.get(&sample.token).ok_or_else(|| {
+                    missing("sample_data (LIDAR_TOP keyframe of sample)", &sample.token)
+                })?;
+                let annotations = annotations_of_sample
+                    .remove(sample.token.as_str())
+                    .unwrap_or_default();
+                Ok(SampleRows {
+                    lidar: *lidar,
+                    annotations,
+                })
+            })
+            .collect::<Result<_, PointsError>>()?;
+        let mut instance_classes = HashMap::new();
+        for (number, instance) in tables.instance.iter().enumerate() {
+            let token = &instance.category_token;
+            let row = category_rows
+                .get(token)
+                .ok_or_else(|| missing("category", token))?;
+            let class = ObjectClass::from_category(&tables.category[*row].name);
+            instance_classes.insert(instance.token.clone(), (number as u32 + 1, class));
+        }
+        Ok(Self {
+            ego_pose_rows: rows_by_token(&tables.ego_pose),
+            sample_data_rows: rows_by_token(&tables.sample_data),
+            annotation_rows: rows_by_token(&tables.sample_annotation),
+            sample_times_us: tables
+                .sample
+                .iter()
+                .map(|s| (s.token.clone(), s.timestamp))
+                .collect(),
+            calibrated_sensor_rows,
+            samples,
+            instance_classes,
+            root,
+            table_folder,
+            tables,
+        })
+    }
+
+    /// The tables as they were read.
+    pub fn tables(&self) -> &Tables {
+        &self.tables
+    }
+
+    /// How many keyframes there are.
+    pub fn frames(&self) -> usize {
+        self.samples.len()
+    }
+
+    /// Keyframe `index` with up to `sweeps` sweeps merged (1: the keyframe alone) and its boxes of the ten
+    /// detection classes, in the keyframe's sensor frame. At a scene's start fewer sweeps exist.
+    pub fn frame(&self, index: usize, sweeps: usize) -> Result<LidarFrame, PointsError> {
+        let rows = self
+            .samples
+            .get(index)
+            .ok_or_else(|| PointsError::NoSuchFrame {
+                path: self.root.clone(),
+                index,
+                frames: self.samples.len(),
+            })?;
+        let key = &self.tables.sample_data[rows.lidar];
+        let sensor_to_world = self.sensor_to_world(key)?;
+        let world_to_sensor = sensor_to_world.inverse();
+        let mut points = read_nuscenes_cloud(&self.data_path(key)?)?;
+        let mut previous = key;
+        for _ in 1..sweeps {
+            if previous.prev.is_empty() {
+                break;
+            }
+            previous = &self.tables.sample_data
+                [self.row(&self.sample_data_rows, "sample_data", &previous.prev)?];
+            let cloud = read_nuscenes_cloud(&self.data_path(previous)?)?;
+            let sweep_to_frame = world_to_sensor.compose(&self.sensor_to_world(previous)?);
+            let age_s = seconds_between(previous.timestamp, key.timestamp);
+            append_older_sweep(&mut points, &cloud, &sweep_to_frame, age_s as f32, |_| {});
+        }
+        let mut boxes = Vec::with_capacity(rows.annotations.len());
+        for &row in &rows.annotations {
+            boxes.extend(self.sensor_box(&self.tables.sample_annotation[row], &world_to_sensor)?);
+        }
+        Ok(LidarFrame {
+            convention: LidarConvention::NuScenes,
+            points,
+            labels: None,
+            boxes: Some(boxes),
+            sensor_to_world,
+            timestamp_us: key.timestamp,
+        })
+    }
+
+    fn sensor_box(
+        &self,
+        annotation: &SampleAnnotation,
+        world_to_sensor: &Pose,
+    ) -> Result<Option<Box3d>, PointsError> {
+        let token = &annotation.instance_token;
+        let &(instance, class) = self
+            .instance_classes
+            .get(token)
+            .ok_or_else(|| self.missing("instance", token))?;
+        let Some(class) = class else { return Ok(None) };
+        let in_world = annotation
+            .rotation
+            .to_pose(annotation.translation)
+            .ok_or_else(|| {
+                self.invalid(format!(
+                    "sample_annotation {:?}: not a rotation",
+                    annotation.token
+                ))
+            })?;
+        let [width, length, height] = annotation.size;
+        if ![width, length, height]
+            .iter()
+            .all(|v| v.is_finite() && *v > 0.0)
+        {
+            return Err(self.invalid(format!(
+                "sample_annotation {:?}: size {:?}",
+                annotation.token, annotation.size
+            )));
+        }
+        let in_sensor = world_to_sensor.compose(&in_world);
+        let velocity = self.velocity(annotation)?.map(|v| {
+            let v = world_to_sensor.rotate(v);
+            [v[0], v[1]]
+        });
+        Ok(Some(Box3d {
+            class,
+            centre: in_sensor.translation,
+            size: [length, width, height],
+            yaw_rad: wrap_angle(in_sensor.yaw_rad()),
+            velocity,
+            lidar_points: annotation.num_lidar_pts,
+            instance,
+        }))
+    }
+
+    /// Central difference over the neighbouring annotations (one-sided at a track's ends), in the world.
+    fn velocity(&self, annotation: &SampleAnnotation) -> Result<Option<[f64; 3]>, PointsError> {
+        let neighbour = |token: &str| -> Result<&SampleAnnotation, PointsError> {
+            if token.is_empty() {
+                return Ok(annotation);
+            }
+            Ok(&self.tables.sample_annotation
+                [self.row(&self.annotation_rows, "sample_annotation", token)?])
+        };
+        let (first, last) = (neighbour(&annotation.prev)?, neighbour(&annotation.next)?);
+        let time = |a: &SampleAnnotation| {
+            let token = &a.sample_token;
+            self.sample_times_us
+                .get(token)
+                .copied()
+                .ok_or_else(|| self.missing("sample", token))
+        };
+        let gap_s = seconds_between(time(first)?, time(last)?);
+        let two_sided = !annotation.prev.is_empty() && !annotation.next.is_empty();
+        let longest_s = if two_sided {
+            2.0 * MAX_VELOCITY_GAP_S
+        } else {
+            MAX_VELOCITY_GAP_S
+        };
+        if gap_s <= 0.0 || gap_s > longest_s {
+            return Ok(None);
+        }
+        Ok(Some(std::array::from_fn(|i| {
+            (last.translation[i] - first.translation[i]) / gap_s
+        })))
+    }
+
+    fn sensor_to_world(&self, data: &SampleData) -> Result<Pose, PointsError> {
+        let row = self.row(
+            &self.calibrated_sensor_rows,
+            "calibrated_sensor",
+            &data.calibrated_sensor_token,
+        )?;
+        let calibrated = &self.tables.calibrated_sensor[row];
+        let ego = &self.tables.ego_pose
+            [self.row(&self.ego_pose_rows, "ego_pose", &data.ego_pose_token)?];
+        let sensor_to_ego = calibrated
+            .rotation
+            .to_pose(calibrated.translation)
+            .ok_or_else(|| {
+                self.invalid(format!(
+                    "calibrated_sensor {:?}: not a pose",
+                    calibrated.token
+                ))
+            })?;
+        let ego_to_world = ego
+            .rotation
+            .to_pose(ego.translation)
+            .ok_or_else(|| self.invalid(format!("ego_pose {:?}: not a pose", ego.token)))?;
+        Ok(ego_to_world.compose(&sensor_to_ego))
+    }
+
+    /// The file of a record; a table must not lead outside of its folder.
+    fn data_path(&self, data: &SampleData) -> Result<PathBuf, PointsError> {
+        let relative = Path::new(&data.filename);
+        if !relative
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)))
+        {
+            return Err(self.invalid(format!(
+                "sample_data {:?}: file name {:?}",
+                data.token, data.filename
+            )));
+        }
+        Ok(self.root.join(relative))
+    }
+
+    fn row(
+        &self,
+        rows: &HashMap<String, usize>,
+        table: &'static str,
+        token: &str,
+    ) -> Result<usize, PointsError> {
+        rows.get(token)
+            .copied()
+            .ok_or_else(|| self.missing(table, token))
+    }
+
+    fn missing(&self, table: &'static str, token: &str) -> PointsError {
+        PointsError::MissingRecord {
+            root: self.table_folder.clone(),
+            table,
+            token: token.to_owned(),
+        }
+    }
+
+    fn invalid(&self, what: String) -> PointsError {
+        PointsError::invalid(&self.table_folder, what)
+    }
+}
+
+/// The table folder of a nuScenes root: the last `v1.0-*` by name.
+pub(crate) fn find_table_folder(root: &Path) -> Result<PathBuf, PointsError> {
+    let entries = std::fs::read_dir(root).map_err(|source| PointsError::io(root, source))?;
+    let mut folders = Vec::new();
+    for entry in entries {
+        let path = entry
+            .map_err(|source| PointsError::io(root, source))?
+            .path();
+        let versioned = path
+            .file_name()
+            .is_some_and(|name| name.to_string_lossy().starts_with("v1.0-"));
+        if versioned && path.is_dir() {
+            folders.push(path);
+        }
+    }
+    folders
+        .into_iter()
+        .max()
+        .ok_or_else(|| PointsError::UnknownLayout {
+            path: root.to_path_buf(),
+        })
+}
+
+/// In floating point, because hostile times may be too far apart for an integer.
+fn seconds_between(from_us: i64, to_us: i64) -> f64 {
+    (to_us as f64 - from_us as f64) * 1e-6
+}
+
+fn load<T: DeserializeOwned>(folder: &Path, table: &str) -> Result<Vec<T>, PointsError> {
+    let path = folder.join(format!("{table}.json"));
+    let file = File::open(&path).map_err(|source| PointsError::io(&path, source))?;
+    serde_json::from_reader(BufReader::new(file))
+        .map_err(|source| PointsError::Json { path, source })
+}
+
+fn rows_by_token<T: Record>(records: &[T]) -> HashMap<String, usize> {
+    records
+        .iter()
+        .enumerate()
+        .map(|(row, record)| (record.token().to_owned(), row))
+        .collect()
+}
