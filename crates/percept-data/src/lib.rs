@@ -16,6 +16,7 @@ pub mod safetensors;
 pub mod seeded;
 pub mod tensor;
 pub mod weights;
+pub mod world;
 mod zip;
 
 pub use error::{FaultKind, FileError};

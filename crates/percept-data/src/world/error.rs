@@ -1,0 +1,44 @@
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why a world could not be written.
+#[derive(Debug, Error)]
+pub enum WorldError {
+    /// Asked for nothing.
+    #[error("0 frames: expected at least 1")]
+    NoFrames,
+    /// A number of sweeps that does not exist.
+    #[error("{sweeps} sweeps a frame: expected 1 to {}", super::MAX_SWEEPS)]
+    Sweeps {
+        /// The number asked for.
+        sweeps: usize,
+    },
+    /// The output is there already.
+    #[error("{} exists already", path.display())]
+    Exists {
+        /// The output folder.
+        path: PathBuf,
+    },
+    /// The output is there already, and was not made by us: it is not replaced even when forced.
+    #[error("{} exists and is not a world that percept made, so it is not replaced", path.display())]
+    NotOurs {
+        /// The output folder.
+        path: PathBuf,
+    },
+    /// A file could not be written: no space, no permission.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl WorldError {
+    pub(crate) fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.to_path_buf();
+        |source| Self::Io { path, source }
+    }
+}
