@@ -15,7 +15,7 @@ use clap::{Parser, Subcommand};
 use crate::fail::{Exit, Fail};
 use crate::options::Common;
 use crate::outcome::Outcome;
-use crate::verbs::{bench, doctor, export, inspect, models, profile, run, verify};
+use crate::verbs::{bench, doctor, export, inspect, models, profile, run, verify, world};
 
 /// Run, profile, shrink and verify perception networks on plain CPUs.
 #[derive(Parser)]
@@ -49,6 +49,7 @@ enum Verb {
     Bench(bench::Args),
     Verify(verify::Args),
     Export(export::Args),
+    World(world::Args),
     Doctor(doctor::Args),
 }
 
@@ -83,6 +84,7 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
         },
         Verb::Verify(args) => ("verify", verify::run(args, common)?),
         Verb::Export(args) => ("export", export::run(args, common)?),
+        Verb::World(args) => ("world", world::run(args, common)?),
         Verb::Doctor(args) => ("doctor", doctor::run(args, common)?),
     };
     outcome.deliver(name, common.json, common.out.as_deref())

@@ -8,3 +8,4 @@ pub mod models;
 pub mod profile;
 pub mod run;
 pub mod verify;
+pub mod world;

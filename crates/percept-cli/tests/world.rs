@@ -1,0 +1,100 @@
+//! `percept world` as a user meets it.
+
+use assert_cmd::Command;
+use predicates::prelude::*;
+use predicates::str::contains;
+
+fn percept(folder: &tempfile::TempDir, arguments: &[&str]) -> assert_cmd::assert::Assert {
+    let mut command = Command::cargo_bin("percept").expect("the binary");
+    command
+        .current_dir(folder.path())
+        .arg("world")
+        .args(arguments)
+        .assert()
+}
+
+#[test]
+fn a_world_is_made_shown_and_counted() {
+    let folder = tempfile::tempdir().expect("a folder");
+    percept(
+        &folder,
+        &[
+            "make", "--frames", "1", "--sweeps", "2", "--seed", "5", "--out", "street",
+        ],
+    )
+    .success()
+    .stdout(contains("street: 1 frames, 2 clouds, 69376 points"));
+    percept(
+        &folder,
+        &[
+            "show",
+            "--data",
+            "street",
+            "--sweeps",
+            "2",
+            "--image",
+            "street.png",
+        ],
+    )
+    .success()
+    .stdout(contains("street.png"));
+    let picture = std::fs::read(folder.path().join("street.png")).expect("a picture");
+    assert!(picture.starts_with(b"\x89PNG"));
+    percept(
+        &folder,
+        &[
+            "stats",
+            "--frames",
+            "1",
+            "--seed",
+            "5",
+            "--compare",
+            "street",
+            "--json",
+        ],
+    )
+    .success()
+    .stdout(contains("\"points a frame\"").and(contains("\"schema_version\"")));
+}
+
+#[test]
+fn mistakes_are_named_and_leave_nothing_behind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    std::fs::create_dir(folder.path().join("mine")).expect("made");
+    std::fs::write(folder.path().join("mine/thesis.txt"), "mine").expect("written");
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&["make", "--frames", "0", "--out", "street"], 2, "0 frames"),
+        (
+            &["make", "--sweeps", "11", "--out", "street"],
+            2,
+            "11 sweeps",
+        ),
+        (&["make", "--frames", "1"], 2, "--out DIR"),
+        (
+            &["make", "--kind", "kitty", "--out", "street"],
+            2,
+            "expected nuscenes or semantickitti",
+        ),
+        (&["make", "--out", "mine"], 2, "hint: --force"),
+        (
+            &["make", "--out", "mine", "--force"],
+            2,
+            "not a world that percept made",
+        ),
+        (
+            &["show", "--data", "mine/thesis.txt"],
+            3,
+            "not a known layout",
+        ),
+    ];
+    for (arguments, code, said) in cases {
+        percept(&folder, arguments)
+            .code(code)
+            .stderr(contains(said));
+    }
+    let names: Vec<_> = std::fs::read_dir(folder.path())
+        .expect("lists")
+        .map(|e| e.expect("entry").file_name())
+        .collect();
+    assert_eq!(names, ["mine"]);
+}
