@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
 use crate::rows::{for_each_block, sum};
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
 /// A pooling of [batch, channels, height, width] maps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -120,7 +120,7 @@ impl Pool2dShape {
 
 /// The largest number of each window; padding never wins, NaN always does.
 pub fn max_pool2d(cpu: &Cpu, shape: &Pool2dShape, x: &[f32], y: &mut [f32]) {
-    pool(cpu, shape, Fold::Max, x, y);
+    pool(cpu, shape, Max, x, y);
 }
 
 /// The mean of each window, dividing by the part of the window that lies inside the map or, with
@@ -132,7 +132,7 @@ pub fn avg_pool2d(
     x: &[f32],
     y: &mut [f32],
 ) {
-    pool(cpu, shape, Fold::Mean { count_include_pad }, x, y);
+    pool(cpu, shape, Mean { count_include_pad }, x, y);
 }
 
 /// The mean of each plane of `area` numbers.
@@ -160,6 +160,9 @@ pub fn adaptive_avg_pool2d(
     let (in_area, out_area) = (input[0] * input[1], output[0] * output[1]);
     assert_eq!(x.len(), planes * in_area, "length of x");
     assert!(in_area > 0 || y.is_empty(), "an empty map has no means");
+    if output == [1, 1] {
+        return global_avg_pool(cpu, in_area, x, y);
+    }
     for_each_block(
         cpu,
         planes,
@@ -180,19 +183,63 @@ pub fn adaptive_avg_pool2d(
     );
 }
 
-#[derive(Clone, Copy)]
-enum Fold {
-    Max,
-    Mean { count_include_pad: bool },
+/// How the numbers of a window become one.
+trait Fold: Sync {
+    /// Changes nothing when joined: what padding counts as.
+    const NEUTRAL: f32;
+    fn join<S: Simd>(s: S, a: S::V, b: S::V) -> S::V;
+    /// Finishes an output row whose windows look at `rows` and `columns`.
+    fn finish(&self, rows: Window, columns: &[Window], y: &mut [f32]);
 }
 
-fn pool(cpu: &Cpu, shape: &Pool2dShape, fold: Fold, x: &[f32], y: &mut [f32]) {
+struct Max;
+
+impl Fold for Max {
+    const NEUTRAL: f32 = f32::NEG_INFINITY;
+
+    #[inline(always)]
+    fn join<S: Simd>(s: S, a: S::V, b: S::V) -> S::V {
+        // `max` lets a NaN in `b` win, but not one in `a`.
+        s.select(s.equal(a, a), s.max(a, b), a)
+    }
+
+    #[inline(always)]
+    fn finish(&self, _: Window, _: &[Window], _: &mut [f32]) {}
+}
+
+struct Mean {
+    count_include_pad: bool,
+}
+
+impl Fold for Mean {
+    const NEUTRAL: f32 = 0.0;
+
+    #[inline(always)]
+    fn join<S: Simd>(s: S, a: S::V, b: S::V) -> S::V {
+        s.add(a, b)
+    }
+
+    #[inline(always)]
+    fn finish(&self, rows: Window, columns: &[Window], y: &mut [f32]) {
+        for (y, column) in y.iter_mut().zip(columns) {
+            let count = if self.count_include_pad {
+                rows.padded_len * column.padded_len
+            } else {
+                rows.inside().len() * column.inside().len()
+            };
+            *y /= count as f32;
+        }
+    }
+}
+
+fn pool<F: Fold>(cpu: &Cpu, shape: &Pool2dShape, fold: F, x: &[f32], y: &mut [f32]) {
     shape.check(x, y);
     let planes = shape.batch * shape.channels;
     let in_area = shape.height * shape.width;
     let out_area = shape.out_height() * shape.out_width();
-    // The rows of a window are folded to one padded row, then its columns; the last window may hang over the padding.
-    let padded = shape.width + 2 * shape.padding[1] + shape.kernel[1] + shape.stride[1];
+    // Whole vectors of windows, the last of which may hang over the padding.
+    let padded = shape.out_width().next_multiple_of(LANES) * shape.stride[1]
+        + (shape.width + shape.kernel[1]).next_multiple_of(2 * LANES);
     let columns: Vec<Window> = (0..shape.out_width())
         .map(|j| shape.column_window(j))
         .collect();
@@ -203,12 +250,12 @@ fn pool(cpu: &Cpu, shape: &Pool2dShape, fold: Fold, x: &[f32], y: &mut [f32]) {
         out_area,
         y,
         |planes, y| {
-            let mut row = vec![0.0; padded];
+            let mut row = vec![F::NEUTRAL; padded];
             for (plane, y) in planes.zip(y.chunks_exact_mut(out_area.max(1))) {
                 let x = &x[plane * in_area..][..in_area];
                 cpu.isa().run(PoolPlane {
                     shape,
-                    fold,
+                    fold: &fold,
                     columns: &columns,
                     row: &mut row,
                     x,
@@ -219,91 +266,103 @@ fn pool(cpu: &Cpu, shape: &Pool2dShape, fold: Fold, x: &[f32], y: &mut [f32]) {
     );
 }
 
-struct PoolPlane<'a> {
+/// Folds the rows of a window to one padded row, then that row's columns.
+struct PoolPlane<'a, F> {
     shape: &'a Pool2dShape,
-    fold: Fold,
+    fold: &'a F,
     columns: &'a [Window],
+    /// Neutral where there is padding, and for good.
     row: &'a mut [f32],
     x: &'a [f32],
     y: &'a mut [f32],
 }
 
-impl Kernel for PoolPlane<'_> {
+impl<F: Fold> Kernel for PoolPlane<'_, F> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) {
-        let Self {
-            shape,
-            columns,
-            row,
-            x,
-            y,
-            ..
-        } = self;
-        let (width, left) = (shape.width, shape.padding[1]);
-        let [_, taps] = shape.kernel;
-        for (i, y) in y.chunks_exact_mut(columns.len().max(1)).enumerate() {
-            let rows = shape.row_window(i);
-            let lines = rows.inside().map(|line| &x[line * width..][..width]);
-            match self.fold {
-                Fold::Max => {
-                    row.fill(f32::NEG_INFINITY);
-                    for line in lines {
-                        fold_into(&mut row[left..][..width], line, 1, larger);
-                    }
-                    y.fill(f32::NEG_INFINITY);
-                    for tap in 0..taps {
-                        fold_into(y, &row[tap..], shape.stride[1], larger);
-                    }
-                }
-                Fold::Mean { count_include_pad } => {
-                    row.fill(0.0);
-                    for line in lines {
-                        fold_into(&mut row[left..][..width], line, 1, plus);
-                    }
-                    y.fill(0.0);
-                    for tap in 0..taps {
-                        fold_into(y, &row[tap..], shape.stride[1], plus);
-                    }
-                    for (y, column) in y.iter_mut().zip(columns) {
-                        let count = if count_include_pad {
-                            rows.padded_len * column.padded_len
-                        } else {
-                            rows.inside().len() * column.inside().len()
-                        };
-                        *y /= count as f32;
-                    }
-                }
+    fn run<S: Simd>(self, s: S) {
+        let (width, left) = (self.shape.width, self.shape.padding[1]);
+        let ([_, taps], [_, stride]) = (self.shape.kernel, self.shape.stride);
+        let out_width = self.columns.len();
+        for i in 0..self.shape.out_height() {
+            let rows = self.shape.row_window(i);
+            let lines = &self.x[rows.start * width..rows.end * width];
+            fold_lines::<S, F>(s, lines, &mut self.row[left..][..width]);
+            let y = &mut self.y[i * out_width..];
+            for j in (0..out_width).step_by(LANES) {
+                // A vector that is longer than the row runs into the next one, which is written later.
+                let folded = fold_taps::<S, F>(s, &self.row[j * stride..], taps, stride);
+                s.write(&mut y[j..], folded);
             }
+            self.fold.finish(rows, self.columns, &mut y[..out_width]);
         }
     }
 }
 
+/// Folds lines as long as `row`, one below the other, to `row`.
 #[inline(always)]
-fn plus(a: f32, b: f32) -> f32 {
-    a + b
-}
-
-#[inline(always)]
-fn larger(a: f32, b: f32) -> f32 {
-    if b > a || b.is_nan() { b } else { a }
-}
-
-/// y\[j\] = f(y\[j\], x\[j * step\]), in loops whose step the compiler knows, so that it can use vectors.
-#[inline(always)]
-fn fold_into(y: &mut [f32], x: &[f32], step: usize, f: impl Fn(f32, f32) -> f32) {
-    match step {
-        1 => y.iter_mut().zip(x).for_each(|(y, &x)| *y = f(*y, x)),
-        2 => y
-            .iter_mut()
-            .zip(x.chunks(2))
-            .for_each(|(y, x)| *y = f(*y, x[0])),
-        _ => y
-            .iter_mut()
-            .zip(x.iter().step_by(step))
-            .for_each(|(y, &x)| *y = f(*y, x)),
+fn fold_lines<S: Simd, F: Fold>(s: S, lines: &[f32], row: &mut [f32]) {
+    /// Vectors that are folded together.
+    const VECTORS: usize = 4;
+    let width = row.len();
+    let mut parts = row.chunks_exact_mut(VECTORS * LANES);
+    let mut at = 0;
+    for part in &mut parts {
+        let mut folded = [s.splat(F::NEUTRAL); VECTORS];
+        for line in lines.chunks_exact(width) {
+            let line = &line[at..][..VECTORS * LANES];
+            for v in 0..VECTORS {
+                folded[v] = F::join(s, folded[v], s.read(&line[v * LANES..]));
+            }
+        }
+        for v in 0..VECTORS {
+            s.write(&mut part[v * LANES..], folded[v]);
+        }
+        at += VECTORS * LANES;
     }
+    for part in parts.into_remainder().chunks_mut(LANES) {
+        let mut folded = s.splat(F::NEUTRAL);
+        for line in lines.chunks_exact(width) {
+            folded = F::join(s, folded, s.read(&line[at..][..part.len()]));
+        }
+        s.write(part, folded);
+        at += LANES;
+    }
+}
+
+/// Folds `LANES` windows of a row, the first of which starts with `row`.
+#[inline(always)]
+fn fold_taps<S: Simd, F: Fold>(s: S, row: &[f32], taps: usize, stride: usize) -> S::V {
+    let mut folded = s.splat(F::NEUTRAL);
+    match stride {
+        1 => {
+            for tap in 0..taps {
+                folded = F::join(s, folded, s.read(&row[tap..]));
+            }
+        }
+        2 => {
+            for tap in (0..taps).step_by(2) {
+                let pairs = &row[tap..][..2 * LANES];
+                // SAFETY: 16 floats are there.
+                let [this, next] = unsafe { s.load_split2(pairs.as_ptr()) };
+                folded = F::join(s, folded, this);
+                if tap + 1 < taps {
+                    folded = F::join(s, folded, next);
+                }
+            }
+        }
+        _ => {
+            for tap in 0..taps {
+                let mut numbers = [0.0; LANES];
+                for (lane, number) in numbers.iter_mut().enumerate() {
+                    *number = row[lane * stride + tap];
+                }
+                folded = F::join(s, folded, s.vector(numbers));
+            }
+        }
+    }
+    folded
 }
 
 struct PlaneMeans<'a> {
