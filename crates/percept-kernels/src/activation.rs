@@ -65,7 +65,7 @@ impl Activation {
                 let half = s.mul(x, s.splat(0.5));
                 s.mul_add(half, erf, half)
             }
-            Activation::Silu => s.mul(x, math::sigmoid(s, x)),
+            Activation::Silu => math::silu(s, x),
             Activation::Sigmoid => math::sigmoid(s, x),
             Activation::Tanh => math::tanh(s, x),
         }

@@ -55,7 +55,8 @@ impl BandLayout {
         self.in_rows(shape, self.out_rows + SPARE_ROWS) * self.row_len
     }
 
-    /// Copies what the output rows from `first_row` on need of a plane.
+    /// Copies what the output rows from `first_row` on need of a plane. The band must be all zeros the first time; its
+    /// padding columns then stay so.
     #[inline(always)]
     pub(super) fn fill<S: Simd>(
         &self,
@@ -80,7 +81,7 @@ impl BandLayout {
                     to,
                 );
             } else {
-                clear(s, to);
+                to.fill(0.0);
             }
         }
     }
@@ -90,61 +91,45 @@ impl BandLayout {
         let [_, padding] = shape.padding;
         match shape.stride[1] {
             1 => {
-                clear(s, &mut to[..padding.next_multiple_of(LANES)]);
-                let mut at = padding;
-                let parts = from.chunks_exact(LANES);
-                let rest = parts.remainder();
-                for part in parts {
-                    s.write(&mut to[at..], s.read(part));
-                    at += LANES;
+                let to = to[padding..].chunks_exact_mut(LANES);
+                for (from, to) in from.chunks(LANES).zip(to) {
+                    s.write(to, s.read(from));
                 }
-                s.write(&mut to[at..], s.read(rest));
-                clear(s, &mut to[at + LANES..]);
             }
             2 => {
                 // Even input columns fall on the phase of the padding, odd ones on the other.
-                let blank = [padding / 2, padding.div_ceil(2)];
                 let (first, second) = to.split_at_mut(self.pitch);
                 let [even, odd] = if padding.is_multiple_of(2) {
                     [first, second]
                 } else {
                     [second, first]
                 };
-                clear(s, &mut even[..blank[0].next_multiple_of(LANES)]);
-                clear(s, &mut odd[..blank[1].next_multiple_of(LANES)]);
-                let mut at = 0;
+                let mut even = even[padding / 2..].chunks_exact_mut(LANES);
+                let mut odd = odd[padding.div_ceil(2)..].chunks_exact_mut(LANES);
                 let parts = from.chunks_exact(2 * LANES);
-                let mut last = [0.0; 2 * LANES];
-                last[..parts.remainder().len()].copy_from_slice(parts.remainder());
-                for part in parts.chain([&last[..]]) {
+                let rest = parts.remainder();
+                for ((part, even), odd) in parts.zip(&mut even).zip(&mut odd) {
                     // SAFETY: parts have 16 floats.
                     let [evens, odds] = unsafe { s.load_split2(part.as_ptr()) };
-                    s.write(&mut even[blank[0] + at..], evens);
-                    s.write(&mut odd[blank[1] + at..], odds);
-                    at += LANES;
+                    s.write(even, evens);
+                    s.write(odd, odds);
                 }
-                clear(s, &mut even[blank[0] + at..]);
-                clear(s, &mut odd[blank[1] + at..]);
+                if let (false, Some(even), Some(odd)) = (rest.is_empty(), even.next(), odd.next()) {
+                    let (low, high) = rest.split_at(rest.len().min(LANES));
+                    let (low, high) = (s.read(low), s.read(high));
+                    s.write(even, s.evens(low, high));
+                    s.write(
+                        odd,
+                        s.evens(s.shift_down(low, 0.0), s.shift_down(high, 0.0)),
+                    );
+                }
             }
             stride => {
-                to.fill(0.0);
                 for (column, &value) in from.iter().enumerate() {
                     let padded = column + padding;
                     to[padded % stride * self.pitch + padded / stride] = value;
                 }
             }
         }
-    }
-}
-
-/// Zeros whole vectors, and what is left over one by one: masked stores are slow.
-#[inline(always)]
-fn clear<S: Simd>(s: S, to: &mut [f32]) {
-    let mut parts = to.chunks_exact_mut(LANES);
-    for part in &mut parts {
-        s.write(part, s.splat(0.0));
-    }
-    for value in parts.into_remainder() {
-        *value = 0.0;
     }
 }

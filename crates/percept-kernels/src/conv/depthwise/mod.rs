@@ -91,6 +91,7 @@ impl Call<'_> {
         let planes_per_block = planes_per_block(shape);
         cpu.parallel(planes.div_ceil(planes_per_block), &|block, scratch| {
             let [band] = scratch.floats([layout.len(shape)]);
+            band.fill(0.0);
             let first = block * planes_per_block;
             cpu.isa().run(Planes::<K, STEP> {
                 call: self,

@@ -89,20 +89,23 @@ impl Rows<'_> {
         // whole vectors from any column and tap.
         unsafe {
             let band = self.band.as_ptr().add(row * STEP * row_len + column);
-            // Macros, because the compiler would not unroll loops of this size, and then keep no sum in a register.
-            macro_rules! input_columns {
-                ($i:literal: $($x:literal)*) => {$(
-                    if $x < K {
-                        let from = band.add($i * row_len + $x % STEP * pitch + $x / STEP);
+            // Each output row meets one input row of each remainder by K, so all sums grow side by side and none waits
+            // for itself. Macros, because the compiler would not unroll loops of this size, and then keep no sum in a
+            // register.
+            macro_rules! input_rows {
+                ($r:literal $x:literal: $($m:literal)*) => {$(
+                    let i = $r + $m * K;
+                    if i < (ROWS - 1) * STEP + K {
+                        let from = band.add(i * row_len + $x % STEP * pitch + $x / STEP);
                         let mut inputs = [s.splat(0.0); VECTORS];
                         for v in 0..VECTORS {
                             inputs[v] = s.load(from.add(v * LANES));
                         }
                         for o in 0..ROWS {
-                            if $i >= o * STEP && $i < o * STEP + K {
-                                let weight = s.splat(*weight.add(($i - o * STEP) * K + $x));
+                            if i >= o * STEP && i < o * STEP + K {
+                                let weight = s.splat(*weight.add((i - o * STEP) * K + $x));
                                 for v in 0..VECTORS {
-                                    // Settled, or else one sum is computed after the other, each waiting for itself.
+                                    // Settled, or else the compiler takes the sums one after the other.
                                     sums[o][v] = s.settle(s.mul_add(weight, inputs[v], sums[o][v]));
                                 }
                             }
@@ -110,14 +113,20 @@ impl Rows<'_> {
                     }
                 )*};
             }
-            macro_rules! input_rows {
-                ($($i:literal)*) => {$(
-                    if $i < (ROWS - 1) * STEP + K {
-                        input_columns!($i: 0 1 2 3 4);
+            macro_rules! taps {
+                ($r:literal: $($x:literal)*) => {$(
+                    if $x < K {
+                        input_rows!($r $x: 0 1 2 3 4 5);
                     }
                 )*};
             }
-            input_rows!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18);
+            taps!(0: 0 1 2 3 4);
+            taps!(1: 0 1 2 3 4);
+            taps!(2: 0 1 2 3 4);
+            if K > 3 {
+                taps!(3: 0 1 2 3 4);
+                taps!(4: 0 1 2 3 4);
+            }
         }
         for o in 0..ROWS {
             // A bound that is known when compiling, or else the sums live in memory.
