@@ -272,12 +272,20 @@ impl Graph {
             })?;
             self.bind_input(input, shape, &mut bindings)?;
         }
-        for value in &self.values {
-            value.ty.eval(&bindings).or_else(|error| match error {
+        let is_empty = shapes.iter().any(|(_, shape)| shape.contains(&0));
+        for dim in self.values.iter().flat_map(|value| &value.ty.shape) {
+            match dim.eval(&bindings) {
+                // Nothing in, nothing out; but a network whose inner sizes vanish cannot take the input.
+                Ok(0) if !is_empty => {
+                    return Err(GraphError::NegativeSize {
+                        size: dim.to_string(),
+                        value: 0,
+                    });
+                }
                 // A size that a run defines is not known yet.
-                GraphError::UnboundSymbol { .. } => Ok(Vec::new()),
-                other => Err(other),
-            })?;
+                Ok(_) | Err(GraphError::UnboundSymbol { .. }) => {}
+                Err(other) => return Err(other),
+            }
         }
         Ok(bindings)
     }
