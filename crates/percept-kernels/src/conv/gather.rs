@@ -17,32 +17,30 @@ pub(crate) const SLACK: usize = LANES;
 const PLANES_AHEAD: usize = 8;
 
 /// Where the pixels of one panel come from and go to.
+///
+/// Under a kernel row, the pixels of a run read one input row, each tap a bit further on. With a stride, neighbouring
+/// pixels take every so many columns: those that start `phase` columns into the row are one line, and a tap is a window of
+/// the line of its phase. Lines carry the padding, so that the windows are plain copies.
 #[derive(Debug, Default)]
 pub(crate) struct PanelPlan {
     /// Where they go.
     pub(crate) pieces: Vec<Piece>,
-    /// Where they come from: the copies of all kernel taps, one tap after the other.
-    copies: Vec<Copy>,
-    taps: Vec<Tap>,
     runs: Vec<Run>,
+    /// One for each run and phase.
+    lines: Vec<Line>,
+    /// The lines of one channel, as `[kernel row][run][phase]`, each `line_len` long.
+    buffer: Vec<f32>,
+    line_len: usize,
+    /// What makes the taps of a kernel row of its lines.
+    moves: Vec<Move>,
     width: usize,
 }
 
-/// Neighbouring pixels of a panel row that come from one input row.
+/// A vector to copy from the lines of a kernel row to its taps.
 #[derive(Clone, Copy, Debug)]
-struct Copy {
-    column: usize,
-    len: usize,
-    sample: usize,
-    /// Offset of the first, within a channel of the sample.
-    offset: usize,
-}
-
-#[derive(Clone, Debug)]
-struct Tap {
-    copies: Range<usize>,
-    /// Whether some pixels are padding, which no copy writes.
-    has_padding: bool,
+struct Move {
+    from: usize,
+    to: usize,
 }
 
 /// A run of output pixels in one row.
@@ -55,28 +53,48 @@ struct Run {
     first: usize,
 }
 
+/// Which columns of an input row a line takes, and where among them they stand: before and behind there is padding.
+#[derive(Clone, Copy, Debug)]
+struct Line {
+    start: usize,
+    len: usize,
+    column: usize,
+    has_padding: bool,
+}
+
+/// Distinct starting columns of the taps, up to whole strides.
+fn phases(shape: &ConvShape) -> usize {
+    shape.stride[1].min((shape.kernel[1] - 1) * shape.dilation[1] + 1)
+}
+
 impl PanelPlan {
     /// Plans the panel of these (at most 24) output pixels.
     pub(crate) fn set(&mut self, shape: &ConvShape, pixels: Range<usize>) {
         self.set_pieces(shape, pixels);
-        self.copies.clear();
-        self.taps.clear();
-        for kernel_row in 0..shape.kernel[0] {
-            for kernel_column in 0..shape.kernel[1] {
-                let start = self.copies.len();
-                self.copies.extend(
-                    self.runs
-                        .iter()
-                        .filter_map(|run| run.copy(shape, kernel_row, kernel_column)),
-                );
-                let copied = self.copies[start..]
-                    .iter()
-                    .map(|copy| copy.len)
-                    .sum::<usize>();
-                self.taps.push(Tap {
-                    copies: start..self.copies.len(),
-                    has_padding: copied < self.width,
-                });
+        let phases = phases(shape);
+        let reach = (shape.kernel[1] - 1) * shape.dilation[1] / shape.stride[1];
+        let longest = self.runs.iter().map(|run| run.len).max().unwrap_or(0) + reach;
+        // Windows are copied in whole vectors, and so are lines.
+        self.line_len = longest.next_multiple_of(LANES) + 2 * LANES;
+        self.lines.clear();
+        for run in &self.runs {
+            self.lines
+                .extend((0..phases).map(|phase| run.line(shape, phase, run.len + reach)));
+        }
+        let row_len = self.lines.len() * self.line_len;
+        self.buffer.resize(shape.kernel[0] * row_len, 0.0);
+        self.moves.clear();
+        for kernel_column in 0..shape.kernel[1] {
+            let column = kernel_column * shape.dilation[1];
+            let (shift, phase) = (column / shape.stride[1], column % shape.stride[1]);
+            for (index, run) in self.runs.iter().enumerate() {
+                let from = (index * phases + phase) * self.line_len + shift;
+                let to = kernel_column * self.width + run.column;
+                self.moves
+                    .extend((0..run.len).step_by(LANES).map(|at| Move {
+                        from: from + at,
+                        to: to + at,
+                    }));
             }
         }
     }
@@ -123,7 +141,7 @@ impl PanelPlan {
     /// `target` must have room for that and for [`SLACK`] more, which are overwritten.
     #[inline(always)]
     pub(crate) fn pack<S: Simd>(
-        &self,
+        &mut self,
         s: S,
         shape: &ConvShape,
         x: &[f32],
@@ -131,45 +149,70 @@ impl PanelPlan {
         channels: Range<usize>,
         target: &mut [f32],
     ) {
-        assert!(target.len() >= channels.len() * self.taps.len() * self.width + SLACK);
+        let channel_len = shape.taps() * self.width;
+        assert!(target.len() >= channels.len() * channel_len + SLACK);
         let in_pixels = shape.in_pixels();
-        if let ([copy], 1) = (&self.copies[..], shape.stride[1])
-            && self.taps.len() == 1
-            && copy.len == TILE_COLUMNS
+        if let [run] = self.runs[..]
+            && shape.taps() == 1
+            && shape.stride == [1, 1]
+            && shape.padding == [0, 0]
+            && run.len == TILE_COLUMNS
         {
-            let planes = copy.sample * shape.in_channels + channels.start
-                ..copy.sample * shape.in_channels + channels.end;
-            return pack_whole(
-                s,
-                &x[..planes.end * in_pixels],
-                in_pixels,
-                copy.offset,
-                planes,
-                scale,
-                target,
-            );
+            let first = run.sample * shape.in_channels;
+            let planes = first + channels.start..first + channels.end;
+            let offset = run.row * shape.width + run.first;
+            let x = &x[..planes.end * in_pixels];
+            return pack_whole(s, x, in_pixels, offset, planes, scale, target);
         }
-        let mut target = target.as_mut_ptr();
-        for channel in channels {
-            for tap in &self.taps {
-                if tap.has_padding {
-                    for vector in (0..self.width).step_by(LANES) {
-                        // SAFETY: inside the row, which the target has room for.
-                        unsafe { s.store(target.add(vector), s.splat(0.0)) };
-                    }
+        for (index, channel) in channels.enumerate() {
+            self.fill_lines(s, shape, x, scale, channel);
+            self.copy_windows(s, shape, &mut target[index * channel_len..]);
+        }
+    }
+
+    /// Gathers the lines of one channel.
+    #[inline(always)]
+    fn fill_lines<S: Simd>(
+        &mut self,
+        s: S,
+        shape: &ConvShape,
+        x: &[f32],
+        scale: Option<&[f32]>,
+        channel: usize,
+    ) {
+        let phases = phases(shape);
+        let mut buffer = self.buffer.chunks_exact_mut(self.line_len);
+        for kernel_row in 0..shape.kernel[0] {
+            for (run, lines) in self.runs.iter().zip(self.lines.chunks_exact(phases)) {
+                let plane = run.sample * shape.in_channels + channel;
+                let row = (run.row * shape.stride[0] + kernel_row * shape.dilation[0])
+                    .wrapping_sub(shape.padding[0]);
+                let source: &[f32] = if row < shape.height {
+                    &x[(plane * shape.height + row) * shape.width..]
+                } else {
+                    &[]
+                };
+                let factor = scale.map(|scale| scale[plane]);
+                for (line, target) in lines.iter().zip(&mut buffer) {
+                    line.gather(s, source, shape.stride[1], factor, target);
                 }
-                for copy in &self.copies[tap.copies.clone()] {
-                    let plane = copy.sample * shape.in_channels + channel;
-                    let source = &x[plane * in_pixels + copy.offset..];
-                    let factor = scale.map(|scale| scale[plane]);
-                    // SAFETY: the columns are inside the row; a vector reaches at most SLACK further, and what it
-                    // overwrites there is zero or packed later.
-                    unsafe {
-                        copy.run(s, shape.stride[1], source, factor, target.add(copy.column))
-                    };
-                }
-                // SAFETY: at most the end of the asserted length.
-                target = unsafe { target.add(self.width) };
+            }
+        }
+    }
+
+    /// Copies all taps of one channel from its lines.
+    #[inline(always)]
+    fn copy_windows<S: Simd>(&self, s: S, shape: &ConvShape, target: &mut [f32]) {
+        assert!(target.len() >= shape.taps() * self.width + SLACK);
+        let row_len = self.lines.len() * self.line_len;
+        for kernel_row in 0..shape.kernel[0] {
+            let lines = &self.buffer[kernel_row * row_len..][..row_len];
+            let taps = &mut target[kernel_row * shape.kernel[1] * self.width..];
+            let (lines, taps) = (lines.as_ptr(), taps.as_mut_ptr());
+            for &Move { from, to } in &self.moves {
+                // SAFETY: `set` made lines long enough for the windows of whole vectors. Runs are inside the rows of the
+                // target; their last vectors reach at most SLACK further, and what they overwrite is packed later.
+                unsafe { s.store(taps.add(to), s.load(lines.add(from))) };
             }
         }
     }
@@ -206,68 +249,83 @@ fn pack_whole<S: Simd>(
 }
 
 impl Run {
-    /// The part of the run that is not padding under one kernel tap.
-    fn copy(&self, shape: &ConvShape, kernel_row: usize, kernel_column: usize) -> Option<Copy> {
+    /// The line of `len` columns that starts `phase` columns after the first tap's.
+    fn line(&self, shape: &ConvShape, phase: usize, len: usize) -> Line {
         let (stride, padding) = (shape.stride[1], shape.padding[1]);
-        let row = (self.row * shape.stride[0] + kernel_row * shape.dilation[0])
-            .checked_sub(shape.padding[0])?;
-        if row >= shape.height {
-            return None;
+        let first = self.first * stride + phase;
+        let start = padding.saturating_sub(first).div_ceil(stride);
+        let end = (shape.width + padding)
+            .saturating_sub(first)
+            .div_ceil(stride)
+            .min(len);
+        Line {
+            start,
+            len: end.saturating_sub(start),
+            column: first + start * stride - padding,
+            has_padding: start > 0 || end < len,
         }
-        let shift = kernel_column * shape.dilation[1];
-        // The first and past-the-last output column whose input column `column * stride + shift - padding` exists.
-        let low = padding
-            .saturating_sub(shift)
-            .div_ceil(stride)
-            .max(self.first);
-        let high = (shape.width + padding)
-            .saturating_sub(shift)
-            .div_ceil(stride)
-            .min(self.first + self.len);
-        (low < high).then(|| Copy {
-            column: self.column + low - self.first,
-            len: high - low,
-            sample: self.sample,
-            offset: row * shape.width + low * stride + shift - padding,
-        })
     }
 }
 
-impl Copy {
-    /// Copies to `target`, with zeros behind up to the next whole vector.
+impl Line {
+    /// Takes the line from an input row, which an empty `source` says is padding.
     #[inline(always)]
-    unsafe fn run<S: Simd>(
+    fn gather<S: Simd>(
         self,
         s: S,
-        stride: usize,
         source: &[f32],
+        stride: usize,
         factor: Option<f32>,
-        target: *mut f32,
+        target: &mut [f32],
     ) {
-        assert!(source.len() > (self.len - 1) * stride);
-        let source = source.as_ptr();
-        for done in (0..self.len).step_by(LANES) {
-            let n = (self.len - done).min(LANES);
-            // SAFETY: the source was checked above; the caller vouches for the target.
+        if self.has_padding || source.is_empty() {
+            for vector in target.chunks_exact_mut(LANES) {
+                s.write(vector, s.splat(0.0));
+            }
+        }
+        if self.len == 0 || source.is_empty() {
+            return;
+        }
+        let source = &source[self.column..];
+        let whole = self.len.next_multiple_of(LANES);
+        assert!(source.len() > (self.len - 1) * stride && target.len() >= self.start + whole);
+        // Without padding behind them, the lanes past the end may hold anything.
+        let last = if self.has_padding || source.len() < whole * stride {
+            self.len
+        } else {
+            whole
+        };
+        for done in (0..last).step_by(LANES) {
+            let n = (last - done).min(LANES);
+            let at = done * stride;
+            // SAFETY: source and target were checked above.
             unsafe {
-                let mut v = load_strided(s, source.add(done * stride), stride, n);
+                let p = source.as_ptr().add(at);
+                let mut v = load_strided(s, p, stride, n, source.len() - at);
                 if let Some(factor) = factor {
                     v = s.mul(v, s.splat(factor));
                 }
-                s.store(target.add(done), v);
+                s.store(target.as_mut_ptr().add(self.start + done), v);
             }
         }
     }
 }
 
-/// `n` (1 to 8) floats, `stride` apart, and zeros.
+/// `n` (1 to 8) floats, `stride` apart, and zeros, from `available` floats at `p`.
 #[inline(always)]
-unsafe fn load_strided<S: Simd>(s: S, p: *const f32, stride: usize, n: usize) -> S::V {
-    // SAFETY: the caller gives `(n - 1) * stride + 1` floats, and no more are touched.
+unsafe fn load_strided<S: Simd>(
+    s: S,
+    p: *const f32,
+    stride: usize,
+    n: usize,
+    available: usize,
+) -> S::V {
+    // SAFETY: the caller gives at least `(n - 1) * stride + 1` floats, and no more than `available` are touched.
     unsafe {
         match stride {
             1 if n == LANES => s.load(p),
             1 => s.load_first(p, n),
+            2 if n == LANES && available >= 2 * LANES => s.evens(s.load(p), s.load(p.add(LANES))),
             2 => {
                 let span = 2 * n - 1;
                 let low = s.load_first(p, span.min(LANES));

@@ -302,7 +302,7 @@ impl Kernel for Run<'_> {
                 plan.set(shape, first..(first + TILE_COLUMNS).min(pixels.end));
             }
             for (index, depth) in depths.ranges().enumerate() {
-                for (plan, panel) in plans.iter().zip(panels.chunks_exact_mut(panel_len)) {
+                for (plan, panel) in plans.iter_mut().zip(panels.chunks_exact_mut(panel_len)) {
                     plan.pack(
                         s,
                         shape,
