@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use percept_data::WeightSource as _;
+use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
 use percept_data::seeded::{Family, seeded_values};
 use percept_graph::Tensor;

@@ -23,5 +23,5 @@ pub use error::{FaultKind, FileError};
 pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use tensor::{DType, Tensor};
-pub use weights::{MemoryWeights, WeightError, WeightSource, open_weights};
+pub use weights::{MemoryWeights, TensorSource, WeightError, open_weights};
 pub use zip::ZipFault;

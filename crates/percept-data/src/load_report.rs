@@ -5,7 +5,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::weights::WeightSource;
+use crate::weights::TensorSource;
 
 /// Names of each kind that are printed; the rest is counted.
 const SHOWN: usize = 8;
@@ -57,7 +57,7 @@ impl LoadReport {
     /// every batch norm, and inference has no use for them.
     pub fn compare<'a>(
         declared: impl IntoIterator<Item = (&'a str, &'a [usize])>,
-        source: &dyn WeightSource,
+        source: &dyn TensorSource,
     ) -> LoadReport {
         let mut report = LoadReport {
             weights: source.describe(),

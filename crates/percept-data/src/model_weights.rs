@@ -10,11 +10,11 @@ use crate::error::FileError;
 use crate::load_report::{LoadError, LoadReport};
 use crate::names::{NameMap, Renamed};
 use crate::seeded::{Family, Seeded};
-use crate::weights::{WeightSource, open_weights};
+use crate::weights::{TensorSource, open_weights};
 
 /// Weights that fit a graph.
 pub struct ModelWeights {
-    source: Box<dyn WeightSource>,
+    source: Box<dyn TensorSource>,
 }
 
 /// Why a file's weights cannot be used for a network.
@@ -53,7 +53,7 @@ impl ModelWeights {
                 .iter()
                 .map(|param| (param.name.as_str(), param.shape.as_slice()))
         };
-        let mut best: Box<dyn WeightSource> = open_weights(path)?;
+        let mut best: Box<dyn TensorSource> = open_weights(path)?;
         let mut report = LoadReport::compare(declared(), &best);
         for (layout, renames) in layouts {
             if report.is_complete() {
@@ -63,7 +63,7 @@ impl ModelWeights {
                 .iter()
                 .map(|(there, here)| (there.as_str(), here.as_str()))
                 .collect();
-            let renamed: Box<dyn WeightSource> = Box::new(Renamed::new(open_weights(path)?, map));
+            let renamed: Box<dyn TensorSource> = Box::new(Renamed::new(open_weights(path)?, map));
             let mut other = LoadReport::compare(declared(), &renamed);
             if other.matched > report.matched {
                 other.weights = format!("{} (names of {layout})", other.weights);

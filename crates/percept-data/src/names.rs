@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::tensor::{DType, Tensor};
-use crate::weights::{WeightError, WeightSource};
+use crate::weights::{TensorSource, WeightError};
 
 /// New names for old ones. Names that it does not hold stay as they are.
 #[derive(Clone, Debug, Default)]
@@ -51,14 +51,14 @@ pub struct Renamed<S> {
     map: NameMap,
 }
 
-impl<S: WeightSource> Renamed<S> {
+impl<S: TensorSource> Renamed<S> {
     /// `source` under the new names of `map`.
     pub fn new(source: S, map: NameMap) -> Renamed<S> {
         Renamed { source, map }
     }
 }
 
-impl<S: WeightSource> WeightSource for Renamed<S> {
+impl<S: TensorSource> TensorSource for Renamed<S> {
     fn names(&self) -> Vec<&str> {
         self.source
             .names()
@@ -116,7 +116,7 @@ mod tests {
             "conv_stem.weight"
         );
 
-        let boxed: Box<dyn WeightSource + '_> = Box::new(source);
+        let boxed: Box<dyn TensorSource + '_> = Box::new(source);
         let renamed = Renamed::new(boxed, map);
         assert_eq!(renamed.names(), ["features.0.0.weight", "other"]);
         assert_eq!(*renamed.read_f32("features.0.0.weight").unwrap(), [1.0]);

@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::tensor::{DType, Tensor};
-use crate::weights::{WeightError, WeightSource};
+use crate::weights::{TensorSource, WeightError};
 
 /// Which conventions a model's reference outputs were made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -196,7 +196,7 @@ fn rule(family: Family, name: &str, shape: &[usize]) -> Rule {
     }
 }
 
-/// A [`WeightSource`] that makes the declared parameters of a network from their names.
+/// A [`TensorSource`] that makes the declared parameters of a network from their names.
 #[derive(Clone, Debug)]
 pub struct Seeded {
     family: Family,
@@ -229,7 +229,7 @@ impl Seeded {
     }
 }
 
-impl WeightSource for Seeded {
+impl TensorSource for Seeded {
     fn names(&self) -> Vec<&str> {
         self.names.iter().map(String::as_str).collect()
     }

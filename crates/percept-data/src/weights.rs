@@ -14,7 +14,7 @@ use crate::safetensors::Safetensors;
 use crate::tensor::{DType, Tensor, TensorError};
 
 /// Named tensors that can be read one by one.
-pub trait WeightSource: Send + Sync {
+pub trait TensorSource: Send + Sync {
     /// All names, in the order of the source.
     fn names(&self) -> Vec<&str>;
 
@@ -39,7 +39,7 @@ pub trait WeightSource: Send + Sync {
     fn describe(&self) -> String;
 }
 
-impl<S: WeightSource + ?Sized> WeightSource for Box<S> {
+impl<S: TensorSource + ?Sized> TensorSource for Box<S> {
     fn names(&self) -> Vec<&str> {
         (**self).names()
     }
@@ -90,7 +90,7 @@ pub enum WeightError {
 
 impl WeightError {
     /// `name` is not in `source`.
-    pub fn not_found(source: &dyn WeightSource, name: &str) -> WeightError {
+    pub fn not_found(source: &dyn TensorSource, name: &str) -> WeightError {
         WeightError::NotFound {
             weights: source.describe(),
             name: name.to_owned(),
@@ -99,7 +99,7 @@ impl WeightError {
 }
 
 /// Opens a weight file, whatever its extension: safetensors or a PyTorch zip checkpoint.
-pub fn open_weights(path: &Path) -> Result<Box<dyn WeightSource>, FileError> {
+pub fn open_weights(path: &Path) -> Result<Box<dyn TensorSource>, FileError> {
     let mut start = Vec::new();
     File::open(path)
         .and_then(|file| file.take(512).read_to_end(&mut start))
@@ -147,7 +147,7 @@ impl<'a> MemoryWeights<'a> {
     }
 }
 
-impl WeightSource for MemoryWeights<'_> {
+impl TensorSource for MemoryWeights<'_> {
     fn names(&self) -> Vec<&str> {
         self.tensors.keys().map(String::as_str).collect()
     }

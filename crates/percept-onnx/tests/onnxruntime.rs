@@ -2,7 +2,6 @@
 //!
 //! `PERCEPT_PYTHON` names a Python that has onnxruntime and numpy; without it these tests say that they were skipped.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -10,23 +9,13 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
 
+use percept_data::ModelWeights;
 use percept_data::seeded::{Family, seeded_values};
-use percept_graph::{Graph, WeightError, WeightSource};
+use percept_graph::Graph;
 use percept_models::{Settings, zoo};
 
 /// Outputs are equal within this share of their standard deviation.
 const TOLERANCE: f32 = 1e-4;
-
-struct Seeded;
-
-impl WeightSource for Seeded {
-    fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
-        Ok(seeded_values(Family::Vision, name, shape).into())
-    }
-    fn describe(&self) -> String {
-        "seeded".to_owned()
-    }
-}
 
 fn python() -> Option<OsString> {
     let python = std::env::var_os("PERCEPT_PYTHON");
@@ -68,7 +57,7 @@ fn run_in_onnxruntime(
         .collect();
     let bindings = graph.bind(&shapes).unwrap();
     let mut writer = BufWriter::new(File::create(&model).unwrap());
-    percept_onnx::export(graph, &bindings, &Seeded, &mut writer).unwrap();
+    percept_onnx::export(graph, &bindings, &ModelWeights::seeded(graph), &mut writer).unwrap();
     for (name, _, values) in inputs {
         write_numbers(&numbers(name), values);
     }

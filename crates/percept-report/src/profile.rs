@@ -514,10 +514,8 @@ mod tests {
             total: ms(total),
             bindings: Default::default(),
         };
-        let recording = Recording {
-            runs: vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)],
-            ..Recording::default()
-        };
+        let mut recording = Recording::default();
+        recording.runs = vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)];
         let memory = MemoryAtPeak {
             step: "layer1.0.conv2".to_owned(),
             values: vec![percept_engine::Holder {

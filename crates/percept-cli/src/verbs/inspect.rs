@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use clap::ValueEnum;
-use percept_data::{WeightSource as _, open_weights};
+use percept_data::{TensorSource as _, open_weights};
 use percept_engine::{Memory, estimate_memory};
 use percept_graph::{Bindings, Graph, module_tree, storage_rows, storage_table};
 use percept_report::{Table, bytes, count};

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use percept_data::WeightSource as _;
+use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
 use percept_engine::{Program, run_reference};
 use percept_graph::{Graph, GraphError, Tensor};

@@ -20,7 +20,7 @@ pub use self::select::StateDict;
 use self::view::StoredTensor;
 use crate::error::{FileError, describe_content};
 use crate::tensor::{DType, Tensor};
-use crate::weights::{WeightError, WeightSource};
+use crate::weights::{TensorSource, WeightError};
 use crate::zip::ZipDirectory;
 
 /// A checkpoint of which one dict of tensors is open.
@@ -83,7 +83,7 @@ impl Checkpoint {
     }
 }
 
-impl WeightSource for Checkpoint {
+impl TensorSource for Checkpoint {
     fn names(&self) -> Vec<&str> {
         self.tensors.iter().map(|(name, _)| name.as_str()).collect()
     }

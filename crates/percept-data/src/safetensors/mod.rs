@@ -14,7 +14,7 @@ use self::header::{Entry, Header, dtype_named};
 pub use self::write::write_safetensors;
 use crate::error::FileError;
 use crate::tensor::{DType, Tensor};
-use crate::weights::{WeightError, WeightSource};
+use crate::weights::{TensorSource, WeightError};
 
 /// A safetensors file, mapped into memory.
 pub struct Safetensors {
@@ -48,7 +48,7 @@ impl Safetensors {
     }
 }
 
-impl WeightSource for Safetensors {
+impl TensorSource for Safetensors {
     fn names(&self) -> Vec<&str> {
         self.header
             .entries

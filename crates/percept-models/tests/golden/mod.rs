@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use percept_data::safetensors::Safetensors;
 use percept_data::seeded::{Family, seeded_values};
-use percept_data::{ModelWeights, WeightSource as _};
+use percept_data::{ModelWeights, TensorSource as _};
 use percept_engine::{Mode, Options, Program};
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
