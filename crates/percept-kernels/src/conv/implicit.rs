@@ -18,7 +18,7 @@ use crate::isa::Kernel;
 use crate::simd::Simd;
 
 /// Depth of one pass over the weights.
-const DEPTH: usize = 384;
+const DEPTH: usize = 256;
 /// Floats of gathered input a block: a quarter of a 512 KB second-level cache.
 const GATHERED: usize = 32 * 1024;
 /// Fewest and most pixels of a block.
