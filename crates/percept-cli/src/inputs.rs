@@ -6,6 +6,7 @@ use clap::Args;
 use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
 use percept_data::seeded::{Family, seeded_values};
+use percept_engine::{Memory, require_memory};
 use percept_graph::Tensor;
 use percept_models::Model;
 
@@ -40,6 +41,8 @@ impl InputArgs {
     /// Seeded values for all inputs.
     pub fn seeded_tensors(&self, model: &Model) -> Result<Tensors> {
         let shapes = self.shapes(model)?;
+        // Before the input itself takes the memory.
+        require_memory(&model.graph, &model.graph.bind(&shapes)?, Memory::Frugal)?;
         Ok(shapes
             .into_iter()
             .map(|(name, shape)| (name.to_owned(), self.seeded(name, shape)))

@@ -345,6 +345,8 @@ fn mistakes_in_the_command_line() {
         .args(["run", "resnet18", "--batch", "0"])
         .assert()
         .code(2);
+    let vast = ["run", "resnet50", "--batch", "4096", "--size", "32768"];
+    assert_fails(percept().args(vast), 2, &["bytes", "available"]);
     percept().args(["fly"]).assert().code(2);
     assert_fails(
         percept().args(["run", "resnet18", "--tap", "layer9", "--save", "x.npz"]),

@@ -29,7 +29,9 @@ pub enum EngineError {
         op: &'static str,
         reason: String,
     },
-    #[error("this input needs {needed_bytes} bytes for one run; the limit is {limit_bytes}")]
+    #[error(
+        "an input of this size needs {needed_bytes} bytes for one run; the machine has {limit_bytes} available"
+    )]
     TooLarge { needed_bytes: u64, limit_bytes: u64 },
     /// The buffer plan contradicts itself: a bug of ours.
     #[error("{node}: the buffer plan is broken: {source}")]

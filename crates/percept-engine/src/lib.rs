@@ -20,6 +20,8 @@ mod shapes;
 pub use error::EngineError;
 pub use options::{Memory, Mode, Options};
 pub use probe::{Recording, Run, StepTime};
-pub use profile::{Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory};
+pub use profile::{
+    Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,
+};
 pub use program::{Output, Outputs, Preparation, Program};
 pub use reference::{RealTensor, run_reference};

@@ -2,6 +2,8 @@
 
 use percept_graph::{Bindings, Graph, Operator, ValueSource};
 
+use percept_kernels::machine::machine_memory_bytes;
+
 use crate::EngineError;
 use crate::lowering::Lowered;
 use crate::options::Memory;
@@ -202,4 +204,21 @@ pub fn estimate_memory(
         input_bytes: inputs.sum::<Result<u64, _>>()?,
         arena_bytes: Plan::extend(&Plan::default(), &lifetimes, memory).arena_bytes as u64,
     })
+}
+
+/// Refuses sizes whose intermediate values and inputs the machine has no memory for.
+pub fn require_memory(
+    graph: &Graph,
+    bindings: &Bindings,
+    memory: Memory,
+) -> Result<(), EngineError> {
+    let estimate = estimate_memory(graph, bindings, memory)?;
+    let needed_bytes = estimate.arena_bytes.saturating_add(estimate.input_bytes);
+    match machine_memory_bytes() {
+        Some((_, limit_bytes)) if needed_bytes > limit_bytes => Err(EngineError::TooLarge {
+            needed_bytes,
+            limit_bytes,
+        }),
+        _ => Ok(()),
+    }
 }

@@ -16,6 +16,7 @@ use crate::options::Options;
 use crate::passes;
 use crate::prepare::Weights;
 use crate::probe::Recording;
+use crate::profile::require_memory;
 use crate::schedule::{Call, Context, Place, Schedule};
 use crate::segment::{bind_output, segments};
 
@@ -260,6 +261,7 @@ impl Program {
         if let Some(schedule) = self.schedules.get(&key) {
             return Ok(Arc::clone(schedule));
         }
+        require_memory(&self.graph, bindings, self.options.memory)?;
         let start = Instant::now();
         let weights_before = self.weights.reading + self.weights.packing;
         let context = Context {
