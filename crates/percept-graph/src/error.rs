@@ -44,8 +44,8 @@ pub enum GraphError {
     UnknownInput { name: String, known: String },
     #[error("input `{name}` is missing")]
     MissingInput { name: String },
-    #[error("no output or scope is named `{name}`{suggestion}")]
-    UnknownScope { name: String, suggestion: String },
+    #[error("no output or scope is named `{name}`")]
+    UnknownScope { name: String },
     #[error("the scope `{name}` has no single output value")]
     ScopeWithoutValue { name: String },
     #[error("symbol `{symbol}` has no value")]

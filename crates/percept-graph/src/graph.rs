@@ -225,7 +225,6 @@ impl Graph {
             }),
             None => Err(GraphError::UnknownScope {
                 name: name.to_owned(),
-                suggestion: String::new(),
             }),
         }
     }

@@ -11,7 +11,7 @@ use percept_models::Model;
 use percept_report::{Spread, Table, bytes, milliseconds};
 use serde_json::{Value, json};
 
-use crate::fail::{Blame, Result};
+use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, Tensors};
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs, Size, available_threads, parse_batch};
@@ -73,6 +73,11 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         common.cpu_with(setting.threads)?;
     }
     let weights = args.model.load(&model, common)?;
+    if args.paced && settings.len() > 1 {
+        return Err(Fail::usage(
+            "--paced measures one setting; give one --batch, --size and --threads",
+        ));
+    }
     if args.paced {
         return paced(args, common, &model, weights, &settings[0]).map(|()| None);
     }
