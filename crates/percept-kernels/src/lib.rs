@@ -20,6 +20,7 @@ pub mod math;
 pub mod norm;
 pub mod pool;
 pub mod pool2d;
+mod radix;
 pub mod reduce;
 pub mod reference;
 pub mod resize;
@@ -29,6 +30,7 @@ pub mod softmax;
 pub mod strides;
 #[cfg(test)]
 mod testing;
+pub mod voxelize;
 
 pub use activation::Activation;
 pub use aligned::{AlignedBuf, Arena, ArenaError};

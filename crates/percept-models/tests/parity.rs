@@ -4,9 +4,11 @@
 //! the repository) exists, the whole references are checked too.
 
 mod golden;
+mod stored;
 
-use golden::{Case, Golden, shared};
+use golden::Case;
 use percept_engine::Mode;
+use stored::{Golden, shared};
 
 const VISION: f64 = 1e-4;
 /// `fast` mode: 1e-3 of the output's standard deviation.

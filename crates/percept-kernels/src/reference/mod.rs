@@ -13,6 +13,7 @@ mod real;
 mod reduce;
 mod resize;
 mod softmax;
+mod voxelize;
 
 pub use attention::attention;
 pub use conv::{conv_transpose2d, conv2d};
@@ -24,3 +25,4 @@ pub use real::Real;
 pub use reduce::reduce;
 pub use resize::resize;
 pub use softmax::{log_softmax, softmax};
+pub use voxelize::voxelize;

@@ -1,69 +1,15 @@
-//! Reads reference outputs and compares a run with them.
+//! Runs a network and compares the run with reference outputs.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use percept_data::safetensors::Safetensors;
+use percept_data::ModelWeights;
 use percept_data::seeded::{Family, seeded_values};
-use percept_data::{ModelWeights, TensorSource as _};
 use percept_engine::{Mode, Options, Program};
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
 use percept_models::{Settings, zoo};
 
-/// A file of reference outputs.
-pub struct Golden {
-    file: Safetensors,
-}
-
-impl Golden {
-    /// A fixture of this repository.
-    pub fn fixture(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-        Self::open(&folder.join(format!("{name}.safetensors")))
-    }
-
-    /// Any file.
-    pub fn open(path: &Path) -> Self {
-        Self {
-            file: Safetensors::open(path).expect("the reference opens"),
-        }
-    }
-
-    fn values(&self, name: &str) -> Vec<f32> {
-        self.file
-            .read_f32(name)
-            .unwrap_or_else(|error| panic!("{name}: {error}"))
-            .into_owned()
-    }
-
-    fn indices(&self, name: &str) -> Vec<usize> {
-        let tensor = self
-            .file
-            .read(name)
-            .unwrap_or_else(|error| panic!("{name}: {error}"));
-        tensor
-            .to_f64()
-            .iter()
-            .map(|&index| index as usize)
-            .collect()
-    }
-}
-
-/// The folder of whole references, or a plain word that it is not there.
-pub fn shared(part: &str) -> Option<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let root = std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from);
-    let folder = root.join(part);
-    if !folder.is_dir() {
-        println!(
-            "skipped: {} does not exist (set PERCEPT_SHARED)",
-            folder.display()
-        );
-        return None;
-    }
-    Some(folder)
-}
+use crate::stored::Golden;
 
 /// One network on one seeded input.
 pub struct Case {
@@ -148,7 +94,7 @@ impl Ran {
             let got = self.output(name);
             assert_eq!(
                 Some(&got.shape),
-                golden.file.shape(&format!("{prefix}{name}")).as_ref(),
+                golden.shape(&format!("{prefix}{name}")).as_ref(),
                 "{name}"
             );
             let indices: Vec<usize> = (0..expected.len()).collect();
