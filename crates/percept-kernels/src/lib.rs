@@ -27,6 +27,7 @@ pub mod resize;
 mod rows;
 pub mod simd;
 pub mod softmax;
+pub mod sparse;
 pub mod strides;
 #[cfg(test)]
 mod testing;

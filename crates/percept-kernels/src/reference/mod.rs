@@ -13,6 +13,7 @@ mod real;
 mod reduce;
 mod resize;
 mod softmax;
+mod sparse;
 mod voxelize;
 
 pub use attention::attention;
@@ -25,4 +26,5 @@ pub use real::Real;
 pub use reduce::reduce;
 pub use resize::resize;
 pub use softmax::{log_softmax, softmax};
+pub use sparse::{sparse_conv, sparse_output_sites, sparse_pairs};
 pub use voxelize::voxelize;
