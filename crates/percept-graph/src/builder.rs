@@ -130,11 +130,16 @@ impl Builder {
 
     /// A leaf module of the public network.
     pub fn leaf(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
-        self.add_node(name, op.into(), inputs, true)
+        self.add_node(name, op.into(), inputs, true)[0]
     }
 
     /// A functional op: an operation that is no module of the public network.
     pub fn call(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        self.add_node(name, op.into(), inputs, false)[0]
+    }
+
+    /// A functional op with several outputs.
+    pub fn call_many(&mut self, name: &str, op: impl Into<Op>, inputs: &[ValueId]) -> Vec<ValueId> {
         self.add_node(name, op.into(), inputs, false)
     }
 
@@ -188,7 +193,14 @@ impl Builder {
         ValueId(self.graph.values.len() - 1)
     }
 
-    fn add_node(&mut self, name: &str, op: Op, inputs: &[ValueId], is_module: bool) -> ValueId {
+    /// Adds a node; the outputs are never empty, even after an error.
+    fn add_node(
+        &mut self,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+        is_module: bool,
+    ) -> Vec<ValueId> {
         let (name, reused) = self.claim_call(name);
         let types: Vec<&TensorType> = inputs
             .iter()
@@ -218,7 +230,6 @@ impl Builder {
             .enumerate()
             .map(|(i, ty)| self.add_value(ty, ValueSource::Node(id, i)))
             .collect();
-        let first = outputs[0];
         let (scope, inputs) = (self.current, inputs.to_vec());
         let is_module = is_module && !reused;
         self.graph.nodes.push(Node {
@@ -226,7 +237,7 @@ impl Builder {
             name,
             op,
             inputs,
-            outputs,
+            outputs: outputs.clone(),
             params,
             scope,
             is_module,
@@ -234,7 +245,7 @@ impl Builder {
         self.graph.scopes[scope.0]
             .children
             .push(ScopeChild::Node(id));
-        first
+        outputs
     }
 
     /// The name of a call. A module that is called again (`relu`) is no second module: its calls count up

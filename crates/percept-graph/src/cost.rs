@@ -25,7 +25,12 @@ impl Amount {
     /// The count for these symbol values; `None` when only a run can tell.
     pub fn eval(&self, bindings: &Bindings) -> Result<Option<u64>, GraphError> {
         match self {
-            Amount::Known(dim) => Ok(Some(dim.eval(bindings)? as u64)),
+            Amount::Known(dim) => match dim.eval(bindings) {
+                Ok(count) => Ok(Some(count as u64)),
+                // A size that a run defines is not known yet.
+                Err(GraphError::UnboundSymbol { .. }) => Ok(None),
+                Err(other) => Err(other),
+            },
             Amount::Unknown => Ok(None),
         }
     }

@@ -57,8 +57,17 @@ pub struct TensorType {
 impl TensorType {
     /// A dense f32 tensor.
     pub fn f32(shape: impl IntoIterator<Item = Dim>) -> Self {
+        Self::new(DType::F32, shape)
+    }
+
+    /// A dense i32 tensor: sites, rows, indices.
+    pub fn i32(shape: impl IntoIterator<Item = Dim>) -> Self {
+        Self::new(DType::I32, shape)
+    }
+
+    fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
         Self {
-            dtype: DType::F32,
+            dtype,
             shape: shape.into_iter().collect(),
         }
     }

@@ -13,6 +13,7 @@ mod pool;
 mod reduce;
 mod resize;
 mod source;
+mod sparse;
 
 pub use activation::{Activation, Softmax};
 pub use attention::Attention;
@@ -26,6 +27,7 @@ pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use reduce::{Reduce, ReduceKind};
 pub use resize::{Resize, ResizeMode, ResizeScale};
 pub use source::ParameterValue;
+pub use sparse::{ActiveSites, Rulebook, SparseConv3d, SparseToDense, Window3d};
 
 use std::sync::Arc;
 
@@ -76,6 +78,7 @@ macro_rules! op_enum {
 
 op_enum!(
     Activation,
+    ActiveSites,
     AdaptiveAvgPool2d,
     Attention,
     AvgPool2d,
@@ -96,8 +99,11 @@ op_enum!(
     Reduce,
     Reshape,
     Resize,
+    Rulebook,
     Slice,
     Softmax,
+    SparseConv3d,
+    SparseToDense,
 );
 
 impl Operator for Op {

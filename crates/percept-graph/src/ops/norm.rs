@@ -13,6 +13,8 @@ pub struct BatchNorm {
     pub channels: usize,
     pub eps: f32,
     pub momentum: f32,
+    /// Axes of what it normalises, as in PyTorch's names: 1 for rows, 2 for maps.
+    pub dims: usize,
 }
 
 impl BatchNorm {
@@ -22,6 +24,15 @@ impl BatchNorm {
             channels,
             eps: 1e-5,
             momentum: 0.1,
+            dims: 2,
+        }
+    }
+
+    /// Of rows [N, C]: PyTorch's BatchNorm1d.
+    pub fn rows(channels: usize) -> Self {
+        Self {
+            dims: 1,
+            ..Self::new(channels)
         }
     }
 }
@@ -45,7 +56,8 @@ impl Operator for BatchNorm {
 
     fn describe(&self) -> String {
         format!(
-            "BatchNorm2d({}, eps={}, momentum={}, affine=True, track_running_stats=True)",
+            "BatchNorm{}d({}, eps={}, momentum={}, affine=True, track_running_stats=True)",
+            self.dims,
             self.channels,
             python_float(self.eps),
             python_float(self.momentum)
