@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use percept_graph::{CustomOp, Graph, Op};
+use percept_graph::{DType, Graph, Op, ValueId};
 use percept_kernels::attention::{AttentionShape, packed_attention};
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
@@ -16,8 +16,10 @@ use percept_kernels::norm::{self, ChannelShape};
 use percept_kernels::pool2d::{self, Pool2dShape};
 use percept_kernels::reduce::{self, ReduceOp};
 use percept_kernels::resize::{self, Resize, ResizeShape};
+use percept_kernels::sparse::{DenseShape, PackedSparseConv, sparse_conv, to_dense};
 use percept_kernels::{Activation, Cpu, Epilogue, softmax};
 
+use crate::defining::{Defining, as_integers};
 use crate::lowering::Step;
 use crate::options::Mode;
 use crate::prepare::{Vector, Weights};
@@ -104,10 +106,13 @@ pub enum Kernel {
         outer: usize,
     },
     Parameter(Vector),
-    Custom {
-        op: Arc<dyn CustomOp>,
-        dims: Vec<Vec<usize>>,
+    SparseConv {
+        weights: Arc<PackedSparseConv>,
+        bias: Option<Vector>,
+        activation: Activation,
     },
+    ToDense(DenseShape),
+    Defining(Defining),
 }
 
 impl Kernel {
@@ -241,10 +246,31 @@ impl Kernel {
                 outer: x()[..op.axis].iter().product(),
             },
             Op::ParameterValue(_) => Kernel::Parameter(weights.vector(graph, node, 0)?),
-            Op::Custom(op) => Kernel::Custom {
-                op: Arc::clone(op),
-                dims: inputs.to_vec(),
-            },
+            Op::SparseConv3d(op) => {
+                let (weights, bias) = weights.sparse_conv(graph, step, op)?;
+                Kernel::SparseConv {
+                    weights,
+                    bias,
+                    activation,
+                }
+            }
+            Op::SparseToDense(op) => Kernel::ToDense(shapes::dense(op, x(), &inputs[2])),
+            Op::ActiveSites(op) => Kernel::Defining(Defining::ActiveSites(op.clone())),
+            Op::Rulebook(op) => Kernel::Defining(Defining::Rulebook(op.clone())),
+            Op::Custom(op) => {
+                let dtypes = |values: &[ValueId]| -> Vec<DType> {
+                    values
+                        .iter()
+                        .map(|&value| graph.value(value).ty.dtype)
+                        .collect()
+                };
+                Kernel::Defining(Defining::Custom {
+                    op: Arc::clone(op),
+                    dims: inputs.to_vec(),
+                    inputs: dtypes(&node.inputs),
+                    outputs: dtypes(&node.outputs),
+                })
+            }
         })
     }
 
@@ -364,8 +390,21 @@ impl Kernel {
             Kernel::Slice { dims, ranges } => layout::slice(cpu, dims, ranges, reads[0], y),
             Kernel::Concat { outer } => layout::concat(cpu, *outer, reads, y),
             Kernel::Parameter(values) => y.copy_from_slice(values),
-            Kernel::Custom { .. } => {
-                unreachable!("custom ops give their tensors back; the program runs them")
+            Kernel::SparseConv {
+                weights,
+                bias,
+                activation,
+            } => {
+                let [x, _, pairs, starts, residual @ ..] = reads else {
+                    unreachable!("the graph checked the inputs")
+                };
+                let epilogue = epilogue(bias, residual.first(), *activation);
+                let (pairs, starts) = (as_integers(pairs), as_integers(starts));
+                sparse_conv(cpu, weights, x, pairs, starts, epilogue, y);
+            }
+            Kernel::ToDense(shape) => to_dense(cpu, shape, as_integers(reads[1]), reads[0], y),
+            Kernel::Defining(_) => {
+                unreachable!("these give their tensors back; the program runs them")
             }
         }
     }

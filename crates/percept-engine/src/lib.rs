@@ -2,6 +2,7 @@
 //!
 //! [`Program`] is the fast engine; [`run_reference`] runs the same graph on slow, readable kernels in f32 or f64.
 
+mod defining;
 mod error;
 mod kernel;
 mod lowering;

@@ -6,16 +6,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use percept_graph::{
-    BatchNorm, Conv2d, ConvTranspose2d, Graph, Linear, Node, NodeId, Op, WeightSource,
+    BatchNorm, Conv2d, ConvTranspose2d, Graph, Linear, Node, NodeId, Op, SparseConv3d, WeightSource,
 };
 use percept_kernels::Cpu;
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
 };
 use percept_kernels::gemm::PackedLinear;
+use percept_kernels::sparse::PackedSparseConv;
 
-use crate::EngineError;
 use crate::lowering::Step;
+use crate::{EngineError, shapes};
 
 /// A vector of parameters, shared by every plan that uses it.
 pub type Vector = Arc<[f32]>;
@@ -26,12 +27,16 @@ pub struct Weights {
     convs: HashMap<(NodeId, ConvAlgorithm), Arc<PackedConv>>,
     transposed: BTreeMap<NodeId, Arc<PackedConvTranspose>>,
     linears: BTreeMap<NodeId, Arc<PackedLinear>>,
+    sparse: BTreeMap<NodeId, Arc<PackedSparseConv>>,
     vectors: BTreeMap<(NodeId, usize), Vector>,
     /// Time spent reading or generating values.
     pub reading: Duration,
     /// Time spent folding and packing.
     pub packing: Duration,
 }
+
+/// Position of a contraction's bias among its parameters.
+const BIAS: usize = 1;
 
 /// The factors and offsets that follow a contraction's channels.
 struct ChannelAffine {
@@ -47,6 +52,7 @@ impl Weights {
             convs: HashMap::new(),
             transposed: BTreeMap::new(),
             linears: BTreeMap::new(),
+            sparse: BTreeMap::new(),
             vectors: BTreeMap::new(),
             reading: Duration::ZERO,
             packing: Duration::ZERO,
@@ -63,8 +69,10 @@ impl Weights {
         let convs = self.convs.values().map(|packed| packed.bytes());
         let transposed = self.transposed.values().map(|packed| packed.bytes());
         let linears = self.linears.values().map(|packed| packed.bytes());
+        let sparse = self.sparse.values().map(|packed| packed.bytes());
         let vectors = self.vectors.values().map(|vector| 4 * vector.len());
-        convs.chain(transposed).chain(linears).chain(vectors).sum()
+        let packed = convs.chain(transposed).chain(linears).chain(sparse);
+        packed.chain(vectors).sum()
     }
 
     /// Bytes of packed weights that one node holds.
@@ -81,7 +89,9 @@ impl Weights {
             .map(|(_, v)| 4 * v.len());
         let transposed = self.transposed.get(&node).map(|packed| packed.bytes());
         let linear = self.linears.get(&node).map(|packed| packed.bytes());
-        convs.chain(vectors).chain(transposed).chain(linear).sum()
+        let sparse = self.sparse.get(&node).map(|packed| packed.bytes());
+        let packed = convs.chain(transposed).chain(linear).chain(sparse);
+        packed.chain(vectors).sum()
     }
 
     /// Packed weights of a convolution step for this algorithm, and its bias.
@@ -95,23 +105,19 @@ impl Weights {
         algorithm: ConvAlgorithm,
     ) -> Result<(Arc<PackedConv>, Option<Vector>), EngineError> {
         let node = graph.node(step.node);
-        let affine = self.channel_affine(graph, step)?;
         let key = (node.id, algorithm);
-        let packed = match self.convs.get(&key) {
-            Some(packed) => Arc::clone(packed),
-            None => {
-                let scale = affine.as_ref().map(|affine| affine.scale.as_slice());
-                let per_channel = conv.in_channels / conv.groups * conv.kernel[0] * conv.kernel[1];
-                let packed = self.pack(graph, node, |weight| {
-                    let weight = scale_rows(weight, per_channel, scale);
-                    PackedConv::pack(cpu, shape, algorithm, &weight)
-                })?;
-                let packed = Arc::new(packed);
-                self.convs.insert(key, Arc::clone(&packed));
-                packed
-            }
-        };
-        Ok((packed, self.bias(graph, node, conv.bias, affine)?))
+        if !self.convs.contains_key(&key) {
+            let affine = self.channel_affine(graph, step)?;
+            let scale = affine.as_ref().map(|affine| affine.scale.as_slice());
+            let per_channel = conv.in_channels / conv.groups * conv.kernel[0] * conv.kernel[1];
+            let packed = self.pack(graph, node, |weight| {
+                let weight = scale_rows(weight, per_channel, scale);
+                PackedConv::pack(cpu, shape, algorithm, &weight)
+            })?;
+            self.convs.insert(key, Arc::new(packed));
+            self.fold_bias(graph, node, conv.bias, affine)?;
+        }
+        Ok((Arc::clone(&self.convs[&key]), self.bias(node)))
     }
 
     /// Packed weights of a transposed convolution step, and its bias.
@@ -123,8 +129,8 @@ impl Weights {
         shape: &ConvTransposeShape,
     ) -> Result<(Arc<PackedConvTranspose>, Option<Vector>), EngineError> {
         let node = graph.node(step.node);
-        let affine = self.channel_affine(graph, step)?;
         if !self.transposed.contains_key(&node.id) {
+            let affine = self.channel_affine(graph, step)?;
             let taps = op.conv.kernel[0] * op.conv.kernel[1];
             let group_out = op.conv.out_channels / op.conv.groups;
             let group_in = op.conv.in_channels / op.conv.groups;
@@ -142,9 +148,9 @@ impl Weights {
                 PackedConvTranspose::pack(shape, &weight)
             })?;
             self.transposed.insert(node.id, Arc::new(packed));
+            self.fold_bias(graph, node, op.conv.bias, affine)?;
         }
-        let packed = Arc::clone(&self.transposed[&node.id]);
-        Ok((packed, self.bias(graph, node, op.conv.bias, affine)?))
+        Ok((Arc::clone(&self.transposed[&node.id]), self.bias(node)))
     }
 
     /// Packed weights of a linear step, and its bias.
@@ -156,17 +162,38 @@ impl Weights {
         op: &Linear,
     ) -> Result<(Arc<PackedLinear>, Option<Vector>), EngineError> {
         let node = graph.node(step.node);
-        let affine = self.channel_affine(graph, step)?;
         if !self.linears.contains_key(&node.id) {
+            let affine = self.channel_affine(graph, step)?;
             let scale = affine.as_ref().map(|affine| affine.scale.as_slice());
             let packed = self.pack(graph, node, |weight| {
                 let weight = scale_rows(weight, op.in_features, scale);
                 PackedLinear::pack(cpu, &weight, op.out_features, op.in_features)
             })?;
             self.linears.insert(node.id, Arc::new(packed));
+            self.fold_bias(graph, node, op.bias, affine)?;
         }
-        let packed = Arc::clone(&self.linears[&node.id]);
-        Ok((packed, self.bias(graph, node, op.bias, affine)?))
+        Ok((Arc::clone(&self.linears[&node.id]), self.bias(node)))
+    }
+
+    /// Packed weights of a sparse convolution step, and its bias.
+    pub fn sparse_conv(
+        &mut self,
+        graph: &Graph,
+        step: &Step,
+        op: &SparseConv3d,
+    ) -> Result<(Arc<PackedSparseConv>, Option<Vector>), EngineError> {
+        let node = graph.node(step.node);
+        if !self.sparse.contains_key(&node.id) {
+            let affine = self.channel_affine(graph, step)?;
+            let scale = affine.as_ref().map(|affine| affine.scale.as_slice());
+            let packed = self.pack(graph, node, |weight| {
+                let weight = scale_rows(weight, op.window.taps() * op.in_channels, scale);
+                PackedSparseConv::pack(&shapes::sparse_conv(op), &weight)
+            })?;
+            self.sparse.insert(node.id, Arc::new(packed));
+            self.fold_bias(graph, node, op.bias, affine)?;
+        }
+        Ok((Arc::clone(&self.sparse[&node.id]), self.bias(node)))
     }
 
     /// A parameter of a node as it is, by its position.
@@ -236,40 +263,36 @@ impl Weights {
         Ok(packed)
     }
 
-    /// The bias of a contraction with what follows folded in: (b · scale + shift), or `None` when there is nothing to add.
-    fn bias(
+    /// A contraction's bias, what follows folded in; `None` when there is nothing to add.
+    fn bias(&self, node: &Node) -> Option<Vector> {
+        self.vectors.get(&(node.id, BIAS)).cloned()
+    }
+
+    /// Keeps the bias of a contraction with what follows folded in: b · scale + shift.
+    fn fold_bias(
         &mut self,
         graph: &Graph,
         node: &Node,
         has_bias: bool,
         affine: Option<ChannelAffine>,
-    ) -> Result<Option<Vector>, EngineError> {
-        const BIAS: usize = 1;
-        let key = (node.id, BIAS);
-        if let Some(vector) = self.vectors.get(&key) {
-            return Ok(Some(Arc::clone(vector)));
-        }
+    ) -> Result<(), EngineError> {
         let own = if has_bias {
             Some(self.read(graph, node, BIAS)?)
         } else {
             None
         };
-        let folded: Option<Vector> = match (own, affine) {
-            (None, None) => None,
-            (Some(own), None) => Some(own.into()),
+        let folded: Vector = match (own, affine) {
+            (None, None) => return Ok(()),
+            (Some(own), None) => own.into(),
             (own, Some(ChannelAffine { scale, shift })) => {
                 let own = |k: usize| own.as_ref().map_or(0.0, |own| f64::from(own[k]));
-                Some(
-                    (0..scale.len())
-                        .map(|k| (own(k) * scale[k] + shift[k]) as f32)
-                        .collect(),
-                )
+                (0..scale.len())
+                    .map(|k| (own(k) * scale[k] + shift[k]) as f32)
+                    .collect()
             }
         };
-        if let Some(vector) = &folded {
-            self.vectors.insert(key, Arc::clone(vector));
-        }
-        Ok(folded)
+        self.vectors.insert((node.id, BIAS), folded);
+        Ok(())
     }
 
     fn channel_affine(

@@ -1,15 +1,16 @@
 //! A program: a graph with packed weights, ready to run again and again.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use percept_graph::{Bindings, Graph, GraphError, Tensor, WeightSource};
+use percept_graph::{Bindings, DType, Graph, GraphError, Tensor, WeightSource};
 use percept_kernels::{Arena, Cpu};
 
 use crate::EngineError;
+use crate::defining::{as_integers, numbers_of};
 use crate::kernel::Kernel;
 use crate::lowering::Lowered;
 use crate::options::Options;
@@ -19,6 +20,9 @@ use crate::probe::Recording;
 use crate::profile::require_memory;
 use crate::schedule::{Call, Context, Place, Schedule};
 use crate::segment::{bind_output, segments};
+
+/// Schedules kept. Where data defines sizes, nearly every input brings new ones.
+const MAX_SCHEDULES: usize = 256;
 
 /// A graph lowered, packed and planned for a CPU.
 ///
@@ -32,6 +36,8 @@ pub struct Program {
     cpu: Cpu,
     pub(crate) weights: Weights,
     schedules: BTreeMap<(usize, Bindings), Arc<Schedule>>,
+    /// The schedules' keys, oldest first.
+    schedule_order: VecDeque<(usize, Bindings)>,
     arena: Arena,
     planning: Duration,
 }
@@ -107,6 +113,7 @@ impl Program {
             cpu,
             weights: Weights::new(weights),
             schedules: BTreeMap::new(),
+            schedule_order: VecDeque::new(),
             arena: Arena::default(),
             planning: Duration::ZERO,
         }
@@ -172,7 +179,7 @@ impl Program {
             if segment == 0 {
                 self.arena.ensure(next.plan.arena_bytes);
             } else {
-                self.arena.grow(next.plan.arena_bytes);
+                self.arena.grow(size_class(next.plan.arena_bytes));
                 self.store_defined(
                     &self.segments[segment - 1].clone(),
                     &next,
@@ -282,11 +289,17 @@ impl Program {
         let on_weights = self.weights.reading + self.weights.packing - weights_before;
         self.planning += start.elapsed().saturating_sub(on_weights);
         let schedule = Arc::new(schedule);
+        if self.schedule_order.len() >= MAX_SCHEDULES
+            && let Some(oldest) = self.schedule_order.pop_front()
+        {
+            self.schedules.remove(&oldest);
+        }
+        self.schedule_order.push_back(key.clone());
         self.schedules.insert(key, Arc::clone(&schedule));
         Ok(schedule)
     }
 
-    /// Runs one call. A custom op gives its tensors back: they are stored at once when their place is planned already, and
+    /// Runs one call. A kernel that defines sizes gives its tensors back: they are stored at once when their place is planned already, and
     /// returned when the next segment has to plan it.
     fn execute(
         &mut self,
@@ -314,21 +327,12 @@ impl Program {
                 Place::Constant(values) => values,
             })
             .collect();
-        if let Kernel::Custom { op, dims } = &call.kernel {
-            let node = self.graph.node(step.node);
+        if let Kernel::Defining(kernel) = &call.kernel {
             let failed = |message: String| EngineError::Custom {
-                node: node.name.clone(),
+                node: self.graph.node(step.node).name.clone(),
                 message,
             };
-            let args: Vec<(&[usize], &[f32])> = dims.iter().map(Vec::as_slice).zip(reads).collect();
-            let tensors = op.run(&args).map_err(failed)?;
-            if tensors.len() != step.outputs.len() {
-                return Err(failed(format!(
-                    "gave {} tensors, declared {}",
-                    tensors.len(),
-                    step.outputs.len()
-                )));
-            }
+            let tensors = kernel.run(&self.cpu, &reads).map_err(failed)?;
             for (tensor, &value) in tensors.iter().zip(&step.outputs) {
                 bind_output(&self.graph.value(value).ty, &tensor.shape, bindings)
                     .map_err(failed)?;
@@ -399,14 +403,27 @@ impl Program {
             Place::Input(position) => Cow::Owned(inputs[position].to_vec()),
             Place::Constant(values) => Cow::Owned(values.to_vec()),
         });
-        let names = self.graph.outputs().iter().map(|(name, _)| name.as_str());
-        let tensors = names
+        let tensors = self
+            .graph
+            .outputs()
+            .iter()
             .zip(shapes)
             .zip(data)
-            .map(|((name, shape), data)| Output { name, shape, data })
+            .map(|(((name, value), shape), data)| {
+                let data = match self.graph.value(*value).ty.dtype {
+                    DType::I32 => Cow::Owned(numbers_of(as_integers(&data))),
+                    _ => data,
+                };
+                Output { name, shape, data }
+            })
             .collect();
         Ok(Outputs { tensors })
     }
+}
+
+/// Room for this many bytes and somewhat more, where the data defines the size: the next input, a little larger, then fits.
+fn size_class(bytes: usize) -> usize {
+    bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(1))
 }
 
 fn as_floats(bytes: &[u8]) -> &[f32] {

@@ -4,11 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use percept_graph::{Graph, Node, Op, Tensor, ValueId, WeightSource};
+use percept_graph::{Graph, Node, Op, Rulebook, Tensor, ValueId, WeightSource};
 use percept_kernels::attention::HeadsView;
 use percept_kernels::reference::{self, Real};
 use percept_kernels::strides::{Odometer, broadcast_strides, contiguous_strides};
+use percept_kernels::{Cpu, Isa, sparse};
 
+use crate::segment::bind_output;
 use crate::{EngineError, shapes};
 
 /// A dense tensor of the reference engine.
@@ -29,7 +31,7 @@ pub fn run_reference<T: Real>(
         .iter()
         .map(|(name, t)| (*name, t.shape.clone()))
         .collect();
-    let bindings = graph.bind(&shapes)?;
+    let mut bindings = graph.bind(&shapes)?;
     let mut values: BTreeMap<ValueId, RealTensor<T>> = BTreeMap::new();
     for input in graph.inputs() {
         let (_, tensor) = inputs
@@ -61,10 +63,19 @@ pub fn run_reference<T: Real>(
     );
     for node in graph.nodes() {
         let args: Vec<&RealTensor<T>> = node.inputs.iter().map(|value| &values[value]).collect();
-        let params = read_params(graph, node, weights)?;
-        let shape = graph.value_shape(node.outputs[0], &bindings)?;
-        let data = compute(node, &args, &params, &shape)?;
-        values.insert(node.outputs[0], RealTensor { shape, data });
+        let outputs = if let Some(outputs) = define(node, &args)? {
+            for (&value, tensor) in node.outputs.iter().zip(&outputs) {
+                bind_output(&graph.value(value).ty, &tensor.shape, &mut bindings)
+                    .map_err(|message| failed(node, message))?;
+            }
+            outputs
+        } else {
+            let params = read_params(graph, node, weights)?;
+            let shape = graph.value_shape(node.outputs[0], &bindings)?;
+            let data = compute(node, &args, &params, &shape)?;
+            vec![RealTensor { shape, data }]
+        };
+        values.extend(node.outputs.iter().copied().zip(outputs));
         values.retain(|value, _| {
             last_use
                 .get(value)
@@ -210,15 +221,109 @@ fn compute<T: Real>(
         }
         Op::Concat(op) => concat(args, op.axis, &mut y),
         Op::ParameterValue(_) => y.copy_from_slice(&params[0]),
-        Op::Custom(op) => {
-            return Err(EngineError::Unsupported {
-                node: node.name.clone(),
-                op: op.kind(),
-                reason: "custom ops have no reference kernel".to_owned(),
-            });
+        Op::SparseConv3d(op) => {
+            let (pairs, starts) = (&args[2].data, &args[3].data);
+            let group_of = |pair: usize| starts.partition_point(|start| index(*start) <= pair) - 1;
+            let (inputs, outputs, taps) = (op.in_channels, op.out_channels, op.window.taps());
+            if op.bias {
+                for (at, y) in y.iter_mut().enumerate() {
+                    *y = params[1][at % outputs];
+                }
+            }
+            for (pair, rows) in pairs.chunks_exact(2).enumerate() {
+                let (to, from, tap) = (index(rows[0]), index(rows[1]), group_of(pair) % taps);
+                for k in 0..outputs {
+                    for c in 0..inputs {
+                        let w = params[0][(k * taps + tap) * inputs + c];
+                        y[to * outputs + k] += w * x[from * inputs + c];
+                    }
+                }
+            }
+        }
+        Op::SparseToDense(op) => {
+            let [depth, height, width] = op.cells;
+            let channels = dims[1];
+            for (site, x) in args[1].data.chunks_exact(4).zip(x.chunks_exact(channels)) {
+                let [n, z, row, column] = [0, 1, 2, 3].map(|axis| index(site[axis]));
+                for (c, &x) in x.iter().enumerate() {
+                    let plane = (n * channels + c) * depth + z;
+                    y[(plane * height + row) * width + column] = x;
+                }
+            }
+        }
+        Op::ActiveSites(_) | Op::Rulebook(_) | Op::Custom(_) => {
+            unreachable!("`define` has computed these")
         }
     }
     Ok(y)
+}
+
+/// The outputs of a node that defines sizes; `None` for the others. Selections are exact, so the fast kernels serve here too.
+fn define<T: Real>(
+    node: &Node,
+    args: &[&RealTensor<T>],
+) -> Result<Option<Vec<RealTensor<T>>>, EngineError> {
+    let integers =
+        |arg: &RealTensor<T>| -> Vec<i32> { arg.data.iter().map(|v| v.to_f64() as i32).collect() };
+    let tensor = |shape: Vec<usize>, values: &[i32]| RealTensor {
+        shape,
+        data: values.iter().map(|&v| T::from_f64(f64::from(v))).collect(),
+    };
+    let bad = |message: String| failed(node, message);
+    match &node.op {
+        Op::ActiveSites(op) => {
+            let window = shapes::window(&op.window);
+            let sites = sparse::output_sites(&window, op.cells, &integers(args[0]))
+                .map_err(|error| bad(error.to_string()))?;
+            Ok(Some(vec![tensor(vec![sites.len() / 4, 4], &sites)]))
+        }
+        Op::Rulebook(op) => {
+            let window = shapes::window(&op.window);
+            let (from, to) = (integers(args[0]), integers(args[1]));
+            let cpu = Cpu::with_isa(1, Isa::Portable).map_err(|error| bad(error.to_string()))?;
+            let rows = Rulebook::BLOCK_ROWS;
+            let book = sparse::rulebook(&cpu, &window, op.cells, &from, &to, rows)
+                .map_err(|error| bad(error.to_string()))?;
+            Ok(Some(vec![
+                tensor(vec![book.pairs.len() / 2, 2], &book.pairs),
+                tensor(vec![book.starts.len()], &book.starts),
+            ]))
+        }
+        Op::Custom(op) => {
+            let narrow = |arg: &&RealTensor<T>| -> Vec<f32> {
+                arg.data.iter().map(|v| v.to_f64() as f32).collect()
+            };
+            let data: Vec<Vec<f32>> = args.iter().map(narrow).collect();
+            let inputs: Vec<(&[usize], &[f32])> = args
+                .iter()
+                .zip(&data)
+                .map(|(arg, data)| (arg.shape.as_slice(), data.as_slice()))
+                .collect();
+            let outputs = op.run(&inputs).map_err(bad)?;
+            let widen = |output: Tensor| RealTensor {
+                shape: output.shape,
+                data: output
+                    .data
+                    .iter()
+                    .map(|&v| T::from_f64(f64::from(v)))
+                    .collect(),
+            };
+            Ok(Some(outputs.into_iter().map(widen).collect()))
+        }
+        _ => Ok(None),
+    }
+}
+
+fn failed(node: &Node, message: String) -> EngineError {
+    EngineError::Custom {
+        node: node.name.clone(),
+        message,
+    }
+}
+
+/// A number that stands for a row or a site.
+fn index<T: Real>(value: T) -> usize {
+    value.to_f64() as usize
 }
 
 fn gather<T: Copy>(x: &[T], shape: &[usize], strides: &[usize], y: &mut [T]) {

@@ -89,8 +89,8 @@ impl Schedule {
         for index in segment.clone() {
             let step = &lowered.steps[index];
             let kernel = context.kernel(step, weights)?;
-            let is_custom = matches!(kernel, Kernel::Custom { .. });
-            if !is_custom && step.reads().all(|value| constants.contains_key(&value)) {
+            let defines = matches!(kernel, Kernel::Defining(_));
+            if !defines && step.reads().all(|value| constants.contains_key(&value)) {
                 let value = context.constant(step, &kernel, &constants)?;
                 constants.insert(step.outputs[0], value);
             } else {
@@ -240,7 +240,7 @@ impl Context<'_> {
             inputs.push(self.shape(if fused_away { step.inputs[0] } else { value })?);
         }
         let output = match &node.op {
-            Op::Custom(_) => Vec::new(),
+            Op::Custom(_) | Op::ActiveSites(_) | Op::Rulebook(_) => Vec::new(),
             _ => self.shape(node.outputs[0])?,
         };
         Kernel::prepare(

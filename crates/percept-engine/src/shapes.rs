@@ -2,7 +2,7 @@
 
 use percept_graph::{
     Activation, Attention, AvgPool2d, BinaryKind, Conv2d, ConvTranspose2d, MatMul, MaxPool2d,
-    ReduceKind, Resize, ResizeMode,
+    ReduceKind, Resize, ResizeMode, Rulebook, SparseConv3d, SparseToDense, Window3d,
 };
 use percept_kernels as kernels;
 use percept_kernels::attention::AttentionShape;
@@ -13,6 +13,7 @@ use percept_kernels::norm::ChannelShape;
 use percept_kernels::pool2d::Pool2dShape;
 use percept_kernels::reduce::ReduceOp;
 use percept_kernels::resize::ResizeShape;
+use percept_kernels::sparse::{DenseShape, SparseConvShape, Window};
 
 /// The kernel's form of a convolution on an input [N, C, H, W].
 pub fn conv(conv: &Conv2d, x: &[usize]) -> ConvShape {
@@ -137,6 +138,34 @@ pub fn resize(
         output: [y[2], y[3]],
     };
     Some((how.with_step(step), shape))
+}
+
+/// The kernel's form of a sparse window.
+pub fn window(window: &Window3d) -> Window {
+    Window {
+        kernel: window.kernel,
+        stride: window.stride,
+        padding: window.padding,
+    }
+}
+
+/// The kernel's form of a sparse convolution.
+pub fn sparse_conv(op: &SparseConv3d) -> SparseConvShape {
+    SparseConvShape {
+        in_channels: op.in_channels,
+        out_channels: op.out_channels,
+        taps: op.window.taps(),
+        block_rows: Rulebook::BLOCK_ROWS,
+    }
+}
+
+/// The kernel's form of a dense map from features [S, C] of this many samples.
+pub fn dense(op: &SparseToDense, x: &[usize], samples: &[usize]) -> DenseShape {
+    DenseShape {
+        samples: samples[0],
+        channels: x[1],
+        cells: op.cells,
+    }
 }
 
 /// The kernel's name of an activation.

@@ -6,12 +6,15 @@ use percept_graph::{Graph, Op};
 
 use crate::lowering::{Lowered, Step};
 
-/// Conv2d or ConvTranspose2d, then BatchNorm: w' = w · γ/σ, b' = (b - μ) · γ/σ + β.
+/// A convolution, then BatchNorm: w' = w · γ/σ, b' = (b - μ) · γ/σ + β.
 pub fn batch_norms(graph: &Graph, lowered: &mut Lowered) {
     absorb_next(graph, lowered, |first, next, step, later| {
         let fits = matches!(
             (first, next),
-            (Op::Conv2d(_) | Op::ConvTranspose2d(_), Op::BatchNorm(_))
+            (
+                Op::Conv2d(_) | Op::ConvTranspose2d(_) | Op::SparseConv3d(_),
+                Op::BatchNorm(_)
+            )
         );
         if fits {
             step.fused.batch_norm = Some(later.node);

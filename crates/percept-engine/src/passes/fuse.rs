@@ -85,7 +85,10 @@ pub fn residuals(graph: &Graph, lowered: &mut Lowered) {
         let candidate = |value: ValueId, other: ValueId| {
             let &i = producers.get(&value)?;
             let step = &lowered.steps[i];
-            let contraction = matches!(graph.node(step.node).op, Op::Conv2d(_) | Op::Linear(_));
+            let contraction = matches!(
+                graph.node(step.node).op,
+                Op::Conv2d(_) | Op::Linear(_) | Op::SparseConv3d(_)
+            );
             let free = step.fused.residual.is_none()
                 && step.fused.activation.is_none()
                 && !removed.contains(&i);
@@ -107,9 +110,10 @@ pub fn residuals(graph: &Graph, lowered: &mut Lowered) {
 /// An activation behind a contraction: applied while the tile is in registers.
 pub fn activations(graph: &Graph, lowered: &mut Lowered) {
     absorb_next(graph, lowered, |first, next, step, _| match (first, next) {
-        (Op::Conv2d(_) | Op::ConvTranspose2d(_) | Op::Linear(_), Op::Activation(activation))
-            if step.fused.activation.is_none() =>
-        {
+        (
+            Op::Conv2d(_) | Op::ConvTranspose2d(_) | Op::Linear(_) | Op::SparseConv3d(_),
+            Op::Activation(activation),
+        ) if step.fused.activation.is_none() => {
             step.fused.activation = Some(*activation);
             true
         }

@@ -1,0 +1,104 @@
+//! Kernels whose output sizes only a run knows: active sites, rulebooks, and whatever a model brings itself.
+//!
+//! They give their tensors back; the program stores them once their place is planned.
+
+use std::sync::Arc;
+
+use percept_graph::{ActiveSites, CustomOp, DType, Rulebook, Tensor};
+use percept_kernels::{Cpu, sparse};
+
+use crate::shapes;
+
+/// A kernel that defines sizes.
+pub enum Defining {
+    ActiveSites(ActiveSites),
+    Rulebook(Rulebook),
+    Custom {
+        op: Arc<dyn CustomOp>,
+        dims: Vec<Vec<usize>>,
+        inputs: Vec<DType>,
+        outputs: Vec<DType>,
+    },
+}
+
+impl Defining {
+    /// Computes the outputs: 4 bytes an element, as the arena holds them.
+    pub fn run(&self, cpu: &Cpu, reads: &[&[f32]]) -> Result<Vec<Tensor>, String> {
+        match self {
+            Defining::ActiveSites(op) => {
+                let window = shapes::window(&op.window);
+                let sites = sparse::output_sites(&window, op.cells, as_integers(reads[0]))
+                    .map_err(|error| error.to_string())?;
+                Ok(vec![integers(vec![sites.len() / 4, 4], sites)])
+            }
+            Defining::Rulebook(op) => {
+                let window = shapes::window(&op.window);
+                let (sites, output_sites) = (as_integers(reads[0]), as_integers(reads[1]));
+                let rows = Rulebook::BLOCK_ROWS;
+                let book = sparse::rulebook(cpu, &window, op.cells, sites, output_sites, rows)
+                    .map_err(|error| error.to_string())?;
+                Ok(vec![
+                    integers(vec![book.pairs.len() / 2, 2], book.pairs),
+                    integers(vec![book.starts.len()], book.starts),
+                ])
+            }
+            Defining::Custom {
+                op,
+                dims,
+                inputs,
+                outputs,
+            } => run_custom(&**op, dims, reads, inputs, outputs),
+        }
+    }
+}
+
+/// A custom op sees every element as a number: integers are turned into floats for it, and back.
+fn run_custom(
+    op: &dyn CustomOp,
+    dims: &[Vec<usize>],
+    reads: &[&[f32]],
+    inputs: &[DType],
+    outputs: &[DType],
+) -> Result<Vec<Tensor>, String> {
+    let numbers: Vec<Option<Vec<f32>>> = reads
+        .iter()
+        .zip(inputs)
+        .map(|(read, dtype)| (*dtype == DType::I32).then(|| numbers_of(as_integers(read))))
+        .collect();
+    let args: Vec<(&[usize], &[f32])> = reads
+        .iter()
+        .zip(&numbers)
+        .zip(dims)
+        .map(|((read, numbers), dims)| (dims.as_slice(), numbers.as_deref().unwrap_or(read)))
+        .collect();
+    let mut tensors = op.run(&args)?;
+    if tensors.len() != outputs.len() {
+        let (gave, declared) = (tensors.len(), outputs.len());
+        return Err(format!("gave {gave} tensors, declared {declared}"));
+    }
+    for (tensor, dtype) in tensors.iter_mut().zip(outputs) {
+        if *dtype == DType::I32 {
+            let values = tensor.data.iter().map(|&value| value as i32).collect();
+            *tensor = integers(std::mem::take(&mut tensor.shape), values);
+        }
+    }
+    Ok(tensors)
+}
+
+/// The integers that an i32 value's memory holds.
+pub fn as_integers(memory: &[f32]) -> &[i32] {
+    bytemuck::cast_slice(memory)
+}
+
+/// Integers as numbers, for readers that know floats only.
+pub fn numbers_of(integers: &[i32]) -> Vec<f32> {
+    integers.iter().map(|&value| value as f32).collect()
+}
+
+/// Integers in the memory of a tensor.
+fn integers(shape: Vec<usize>, values: Vec<i32>) -> Tensor {
+    Tensor {
+        shape,
+        data: bytemuck::cast_vec(values),
+    }
+}
