@@ -13,6 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod centerpoint;
 pub mod dinov2;
 pub mod efficientnet;
 pub mod imagenet;

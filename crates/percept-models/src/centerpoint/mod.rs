@@ -1,0 +1,96 @@
+//! CenterPoint: "Center-based 3D Object Detection and Tracking" (Yin et al., 2021), the voxel network for nuScenes in
+//! OpenPCDet's layout.
+//!
+//! Points become voxels, a sparse residual network shrinks them eightfold to a bird's-eye map, a dense network reads the
+//! map at two scales, and six heads find the centres of ten classes.
+
+mod backbone_2d;
+mod backbone_3d;
+mod head;
+mod voxels;
+
+use percept_graph::{Builder, Dim, Graph, GraphError, ValueId};
+use percept_kernels::voxelize::{VoxelGrid, VoxelGridError};
+
+pub use head::{BRANCHES, CLASS_NAMES, HEADS};
+
+/// How the points are cut into voxels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CenterPoint {
+    /// The square around the sensor reaches this far along x and y.
+    pub range_m: f32,
+    /// Lowest and highest point.
+    pub height_m: [f32; 2],
+    /// Size of a voxel: x, y, z.
+    pub voxel_m: [f32; 3],
+    /// Points that count in a voxel.
+    pub max_points: usize,
+    /// Voxels at most, in the order in which points come.
+    pub max_voxels: usize,
+}
+
+impl CenterPoint {
+    /// Voxels of 7.5 cm.
+    pub const FINE: CenterPoint = CenterPoint {
+        range_m: 54.0,
+        height_m: [-5.0, 3.0],
+        voxel_m: [0.075, 0.075, 0.2],
+        max_points: 10,
+        max_voxels: 160_000,
+    };
+
+    /// Voxels of 10 cm.
+    pub const COARSE: CenterPoint = CenterPoint {
+        range_m: 51.2,
+        voxel_m: [0.1, 0.1, 0.2],
+        max_voxels: 60_000,
+        ..CenterPoint::FINE
+    };
+
+    /// Values of a point: x, y, z, intensity, seconds before the keyframe.
+    pub const POINT_CHANNELS: usize = 5;
+
+    /// The grid of voxels.
+    pub fn grid(&self) -> Result<VoxelGrid, VoxelGridError> {
+        let [low, high] = self.height_m;
+        VoxelGrid::new(
+            [-self.range_m, -self.range_m, low],
+            [self.range_m, self.range_m, high],
+            self.voxel_m,
+            self.max_points,
+            self.max_voxels,
+        )
+    }
+
+    /// The network: `points` [P, 5] of all samples and the `counts` [N] of each to the maps of the six heads.
+    pub fn graph(&self, grid: &VoxelGrid) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("CenterPoint");
+        let points = b.input("points", [Dim::symbol("P"), Self::POINT_CHANNELS.into()]);
+        let counts = b.input("counts", [Dim::symbol("N")]);
+        let [features, sites] = voxels::voxelize(&mut b, grid, points, counts);
+        let volume = backbone_3d::backbone(&mut b, features, sites, voxels::sparse_cells(grid));
+        let bev = b.module("map_to_bev_module", "HeightCompression", |b| {
+            volume.to_dense(b, counts)
+        });
+        dense_part(&mut b, bev);
+        b.finish()
+    }
+
+    /// The dense part alone: `bev` [N, 256, H, W] to the maps of the six heads. What other engines can run.
+    pub fn dense_graph() -> Result<Graph, GraphError> {
+        let mut b = Builder::new("CenterPoint");
+        let [n, h, w] = ["N", "H", "W"].map(Dim::symbol);
+        let bev = b.input("bev", [n, backbone_3d::BEV_CHANNELS.into(), h, w]);
+        for (axis, side) in [(2, "height"), (3, "width")] {
+            b.require("bev", axis, side, backbone_2d::STRIDE, backbone_2d::STRIDE);
+        }
+        dense_part(&mut b, bev);
+        b.finish()
+    }
+}
+
+fn dense_part(b: &mut Builder, bev: ValueId) {
+    b.name("bev", bev);
+    let x = backbone_2d::backbone(b, bev, backbone_3d::BEV_CHANNELS);
+    head::heads(b, x, backbone_2d::CHANNELS);
+}

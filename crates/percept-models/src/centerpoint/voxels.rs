@@ -1,0 +1,101 @@
+//! Points to voxels and their means, sample by sample, as an op of the graph.
+
+use std::sync::Arc;
+
+use percept_graph::{Builder, Cost, CustomOp, Dim, Op, Operator, Tensor, TensorType, ValueId};
+use percept_kernels::voxelize::{VoxelGrid, voxelize as voxelize_sample};
+
+/// The grid that the sparse backbone works on, z y x: OpenPCDet adds one empty layer at the top.
+pub(super) fn sparse_cells(grid: &VoxelGrid) -> [usize; 3] {
+    let [x, y, z] = grid.cells();
+    [z + 1, y, x]
+}
+
+/// The mean of each voxel [V, channels] and its site [V, 4].
+pub(super) fn voxelize(
+    b: &mut Builder,
+    grid: &VoxelGrid,
+    points: ValueId,
+    counts: ValueId,
+) -> [ValueId; 2] {
+    let op: Arc<dyn CustomOp> = Arc::new(Voxelize { grid: grid.clone() });
+    let outputs = b.call_many("vfe", Op::Custom(op), &[points, counts]);
+    match outputs[..] {
+        [features, sites] => [features, sites],
+        // The builder has kept the error that says why.
+        _ => [points, points],
+    }
+}
+
+#[derive(Debug)]
+struct Voxelize {
+    grid: VoxelGrid,
+}
+
+impl Operator for Voxelize {
+    fn kind(&self) -> &'static str {
+        "Voxelize"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let [points, counts] = inputs else {
+            return Err("points and counts".to_owned());
+        };
+        if points.shape.len() != 2 || counts.shape.len() != 1 {
+            return Err("points [P, C] and counts [N]".to_owned());
+        }
+        let voxels = Dim::symbol("voxels");
+        Ok(vec![
+            TensorType::f32([voxels.clone(), points.shape[1].clone()]),
+            TensorType::i32([voxels, 4.into()]),
+        ])
+    }
+
+    fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
+        // A subtraction, a division and a comparison an axis; then one addition for each value of the point.
+        let points = &inputs[0].shape;
+        Cost::elementwise(points[0].clone() * (points[1].clone() + 9), 1)
+    }
+
+    fn describe(&self) -> String {
+        "MeanVFE()".to_owned()
+    }
+}
+
+impl CustomOp for Voxelize {
+    fn as_operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+        let [(shape, points), (_, counts)] = inputs else {
+            return Err("takes points and counts".to_owned());
+        };
+        let channels = shape[1];
+        let mut rest = *points;
+        let (mut features, mut sites) = (Vec::new(), Vec::new());
+        for (sample, &count) in counts.iter().enumerate() {
+            let (own, others) = rest
+                .split_at_checked(count as usize * channels)
+                .ok_or_else(|| format!("counts {counts:?} are more than {} points", shape[0]))?;
+            rest = others;
+            let voxels = voxelize_sample(own, channels, &self.grid);
+            features.extend(voxels.features);
+            for [z, y, x] in voxels.coords {
+                sites.extend([sample as f32, z as f32, y as f32, x as f32]);
+            }
+        }
+        if !rest.is_empty() {
+            return Err(format!(
+                "counts {counts:?} are fewer than {} points",
+                shape[0]
+            ));
+        }
+        let voxels = sites.len() / 4;
+        let tensor = |width, data| Tensor {
+            shape: vec![voxels, width],
+            data,
+        };
+        Ok(vec![tensor(channels, features), tensor(4, sites)])
+    }
+}
