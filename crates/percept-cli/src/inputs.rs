@@ -38,7 +38,7 @@ impl InputArgs {
         Ok(shapes)
     }
 
-    /// Seeded values for all inputs.
+    /// Seeded values for all inputs. (Points come from the synthetic world instead: see [`crate::points`].)
     pub fn seeded_tensors(&self, model: &Model) -> Result<Tensors> {
         let shapes = self.shapes(model)?;
         // Before the input itself takes the memory.

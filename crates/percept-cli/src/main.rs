@@ -5,6 +5,7 @@ mod inputs;
 mod model;
 mod options;
 mod outcome;
+mod points;
 mod progress;
 mod verbs;
 

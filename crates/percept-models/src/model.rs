@@ -15,6 +15,8 @@ pub enum Task {
     Classify,
     /// Features for other networks.
     Features,
+    /// Boxes around objects in LiDAR points.
+    Detect,
     /// A single layer, for measurements.
     Layer,
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Task {
         f.write_str(match self {
             Task::Classify => "classify",
             Task::Features => "features",
+            Task::Detect => "detect",
             Task::Layer => "layer",
         })
     }
@@ -100,6 +103,12 @@ impl Model {
         preprocessing.apply(pixels, image, size)
     }
 
+    /// Whether LiDAR points are its input: `points` of all samples, and the `counts` of each.
+    pub fn takes_points(&self) -> bool {
+        let inputs = self.graph.inputs();
+        inputs.iter().any(|input| input.name == "points")
+    }
+
     /// The shapes of all inputs, with this batch and this height and width of maps where given.
     pub fn input_shapes(
         &self,
@@ -107,9 +116,14 @@ impl Model {
         size: Option<[usize; 2]>,
     ) -> Result<Vec<(&'static str, Vec<usize>)>, ModelError> {
         let mut shapes = self.default_shapes.clone();
-        for (_, shape) in &mut shapes {
+        for (name, shape) in &mut shapes {
             if let (Some(batch), Some(axis)) = (batch, shape.first_mut()) {
-                *axis = batch;
+                // The points of all samples stand in one list.
+                *axis = if *name == "points" {
+                    *axis * batch
+                } else {
+                    batch
+                };
             }
             if let Some(size) = size {
                 let [_, _, sides @ ..] = shape.as_mut_slice() else {

@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::nearest::nearest;
 
 /// What values a setting takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Kind {
     /// A whole number.
@@ -17,6 +17,12 @@ pub enum Kind {
         at_least: usize,
         at_most: usize,
     },
+    /// A number, which may have a fraction.
+    Number {
+        default: f64,
+        at_least: f64,
+        at_most: f64,
+    },
     /// `true` or `false`.
     Flag { default: bool },
     /// One of some words; the first is the default.
@@ -24,7 +30,7 @@ pub enum Kind {
 }
 
 /// A setting that a network declares.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct Setting {
     pub name: &'static str,
@@ -56,6 +62,21 @@ impl Setting {
         Self { name, kind, help }
     }
 
+    /// A number between two bounds, both included.
+    pub const fn number(
+        name: &'static str,
+        default: f64,
+        [at_least, at_most]: [f64; 2],
+        help: &'static str,
+    ) -> Self {
+        let kind = Kind::Number {
+            default,
+            at_least,
+            at_most,
+        };
+        Self { name, kind, help }
+    }
+
     /// A switch.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
         let kind = Kind::Flag { default };
@@ -80,6 +101,7 @@ impl Setting {
     fn default_value(&self) -> Value {
         match self.kind {
             Kind::Count { default, .. } => Value::Count(default),
+            Kind::Number { default, .. } => Value::Number(default),
             Kind::Flag { default } => Value::Flag(default),
             Kind::Choice { options } => Value::Choice(options[0]),
         }
@@ -94,6 +116,13 @@ impl Setting {
                 .ok()
                 .filter(|count| (at_least..=at_most).contains(count))
                 .map(Value::Count),
+            Kind::Number {
+                at_least, at_most, ..
+            } => text
+                .parse()
+                .ok()
+                .filter(|number| (at_least..=at_most).contains(number))
+                .map(Value::Number),
             Kind::Flag { .. } => text.parse().ok().map(Value::Flag),
             Kind::Choice { options } => options
                 .iter()
@@ -112,15 +141,19 @@ impl Setting {
             Kind::Count {
                 at_least, at_most, ..
             } => format!("a whole number from {at_least} to {at_most}"),
+            Kind::Number {
+                at_least, at_most, ..
+            } => format!("a number from {at_least} to {at_most}"),
             Kind::Flag { .. } => "true or false".to_owned(),
             Kind::Choice { options } => options.join(" or "),
         }
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 enum Value {
     Count(usize),
+    Number(f64),
     Flag(bool),
     Choice(&'static str),
 }
@@ -129,6 +162,7 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Value::Count(count) => count.fmt(f),
+            Value::Number(number) => number.fmt(f),
             Value::Flag(flag) => flag.fmt(f),
             Value::Choice(choice) => choice.fmt(f),
         }
@@ -220,7 +254,7 @@ fn unknown(model: &str, name: &str, declared: &[Setting]) -> SettingsError {
 }
 
 /// Checked settings of one network. Asking for a setting that the network does not declare is a bug and panics.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     values: BTreeMap<&'static str, Value>,
 }
@@ -231,6 +265,14 @@ impl Resolved {
         match self.values.get(name) {
             Some(Value::Count(count)) => *count,
             other => panic!("setting `{name}` is declared as {other:?}, not as a count"),
+        }
+    }
+
+    /// A number.
+    pub fn number(&self, name: &str) -> f64 {
+        match self.values.get(name) {
+            Some(Value::Number(number)) => *number,
+            other => panic!("setting `{name}` is declared as {other:?}, not as a number"),
         }
     }
 
@@ -262,10 +304,11 @@ impl Resolved {
 mod tests {
     use super::*;
 
-    static DECLARED: [Setting; 3] = [
+    static DECLARED: [Setting; 4] = [
         Setting::count_within("registers", 0, [0, 64], "register tokens"),
         Setting::flag("bias", true, "adds a bias"),
         Setting::choice("layout", &["torchvision", "timm"], "whose names"),
+        Setting::number("voxel", 0.075, [0.01, 10.0], "metres"),
     ];
 
     fn resolve(texts: &[&str]) -> Result<Resolved, String> {
@@ -284,6 +327,8 @@ mod tests {
         assert_eq!(defaults.choice("layout"), "torchvision");
         let given = resolve(&["registers=2", "layout=timm", "bias=false", "registers = 4"]);
         let given = given.unwrap();
+        assert_eq!(defaults.number("voxel"), 0.075);
+        assert_eq!(resolve(&["voxel=0.1"]).unwrap().number("voxel"), 0.1);
         assert_eq!((given.count("registers"), given.flag("bias")), (4, false));
         assert_eq!(given.choice("layout"), "timm");
     }
@@ -298,7 +343,7 @@ mod tests {
             ),
             (
                 "colour=4",
-                "net has no setting `colour`; it has registers, bias, layout",
+                "net has no setting `colour`; it has registers, bias, layout, voxel",
             ),
             (
                 "registers=many",
@@ -311,6 +356,10 @@ mod tests {
             (
                 "registers=65",
                 "setting `registers` is `65`, expected a whole number from 0 to 64",
+            ),
+            (
+                "voxel=nan",
+                "setting `voxel` is `nan`, expected a number from 0.01 to 10",
             ),
             (
                 "bias=yes",

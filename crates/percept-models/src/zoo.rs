@@ -2,6 +2,7 @@
 
 use percept_graph::Graph;
 
+use crate::centerpoint;
 use crate::dinov2::DinoV2;
 use crate::efficientnet::{self, Layout};
 use crate::layers;
@@ -60,9 +61,12 @@ impl Entry {
     }
 }
 
-/// All networks, backbones first, then single layers.
+/// All networks, then backbones, then single layers.
 pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
-    BACKBONES.iter().chain(layers::ENTRIES)
+    centerpoint::ENTRIES
+        .iter()
+        .chain(BACKBONES)
+        .chain(layers::ENTRIES)
 }
 
 /// The network of this name; otherwise the error suggests the nearest.

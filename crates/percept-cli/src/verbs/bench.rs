@@ -1,6 +1,7 @@
 //! `percept bench`: how fast a network is, over batches, sizes and threads.
 
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -16,6 +17,7 @@ use crate::inputs::{InputArgs, Tensors};
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs, Size, available_threads, parse_batch};
 use crate::outcome::Outcome;
+use crate::points::PointArgs;
 use crate::progress;
 
 /// Measure a network or a single layer: median, spread, throughput, memory
@@ -37,6 +39,11 @@ pub struct Args {
     /// Height and width of the input, such as 224 or 256x704; several as a list
     #[arg(long, value_name = "HxW,..", value_delimiter = ',')]
     size: Vec<Size>,
+    #[command(flatten)]
+    points: PointArgs,
+    /// LiDAR networks: files with a sweep each [default: the synthetic world]
+    #[arg(long = "input", value_name = "FILE", num_args = 1..)]
+    files: Vec<PathBuf>,
     /// Seed of the input
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -98,7 +105,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         "measuring",
     );
     for setting in &settings {
-        let tensors = args.input(setting).seeded_tensors(&model)?;
+        let cpu = common.cpu_with(setting.threads)?;
+        let input = args.input(setting);
+        let tensors = args.points.tensors(&model, &input, &args.files, &cpu)?;
         let shapes: Vec<(&str, Vec<usize>)> = tensors
             .iter()
             .map(|(n, t)| (n.as_str(), t.shape.clone()))
@@ -255,8 +264,9 @@ fn paced(
     weights: Arc<dyn WeightSource>,
     setting: &Setting,
 ) -> Result<()> {
-    let tensors = args.input(setting).seeded_tensors(model)?;
     let cpu = common.cpu_with(setting.threads)?;
+    let input = args.input(setting);
+    let tensors = args.points.tensors(model, &input, &args.files, &cpu)?;
     let mut program = Program::new(model.graph.clone(), weights, cpu, args.engine.options());
     let named: Vec<_> = tensors
         .iter()

@@ -8,6 +8,7 @@ use percept_data::images::read_image;
 use percept_data::safetensors::write_safetensors;
 use percept_engine::Program;
 use percept_graph::{Graph, Tensor};
+use percept_kernels::Cpu;
 use percept_models::imagenet::{self, Prediction};
 use percept_models::{Model, Task};
 use percept_report::Table;
@@ -18,6 +19,7 @@ use crate::inputs::{InputArgs, Tensors, image_files, read_input_tensors};
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::Outcome;
+use crate::points::PointArgs;
 use crate::progress;
 use crate::verbs::verify::find;
 
@@ -38,6 +40,8 @@ pub struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    points: PointArgs,
     /// Image files (.jpg, .png) or folders of them
     #[arg(long = "input", value_name = "PATH", num_args = 1.., conflicts_with = "input_tensors")]
     images: Vec<PathBuf>,
@@ -83,7 +87,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let mut shapes: Vec<Value> = Vec::new();
     let bar = progress::bar(common, sources.len(), "running");
     for index in 0..sources.len() {
-        let item = sources.item(index, args, &model)?;
+        let item = sources.item(index, args, &model, program.cpu())?;
         let named: Vec<_> = item
             .tensors
             .iter()
@@ -194,11 +198,11 @@ impl Sources {
         }
     }
 
-    fn item(&self, index: usize, args: &Args, model: &Model) -> Result<Item> {
+    fn item(&self, index: usize, args: &Args, model: &Model, cpu: &Cpu) -> Result<Item> {
         let (names, tensors) = match self {
             Sources::Seeded => (
                 vec!["seeded input".to_owned()],
-                args.input.seeded_tensors(model)?,
+                args.points.tensors(model, &args.input, &[], cpu)?,
             ),
             Sources::Tensors(path) => (
                 vec![path.display().to_string()],

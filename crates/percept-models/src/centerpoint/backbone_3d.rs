@@ -6,8 +6,37 @@ use percept_graph::{
 
 use super::CenterPoint;
 
-/// Channels of the map that comes out, two heights of 128.
-pub(super) const BEV_CHANNELS: usize = 256;
+/// Heights of the last volume, which become channels of the map.
+pub(super) const BEV_HEIGHTS: usize = 2;
+/// Channels of the map that comes out.
+pub(super) const BEV_CHANNELS: usize = 128 * BEV_HEIGHTS;
+
+/// The strided convolutions: stage, channels, geometry.
+const STAGES: [(&str, [usize; 2], Window3d); 3] = [
+    ("conv2", [16, 32], halving([1, 1, 1])),
+    ("conv3", [32, 64], halving([1, 1, 1])),
+    ("conv4", [64, 128], halving([0, 1, 1])),
+];
+const CONV_OUT: Window3d = Window3d {
+    kernel: [3, 1, 1],
+    stride: [2, 1, 1],
+    padding: [0; 3],
+};
+
+const fn halving(padding: [usize; 3]) -> Window3d {
+    Window3d {
+        kernel: [3; 3],
+        stride: [2; 3],
+        padding,
+    }
+}
+
+/// Heights that remain of `layers`.
+pub(super) fn output_heights(layers: usize) -> usize {
+    let windows = STAGES.iter().map(|(_, _, window)| window);
+    let cells = windows.fold([layers, 8, 8], |cells, window| window.output_cells(cells));
+    CONV_OUT.output_cells(cells)[0]
+}
 
 /// Features on active sites of a grid.
 #[derive(Clone, Copy)]
@@ -58,16 +87,7 @@ pub(super) fn backbone(
             let x = basic_block(b, "0", volume.features, book, 16);
             basic_block(b, "1", x, book, 16)
         });
-        for (stage, channels, padding) in [
-            ("conv2", [16, 32], [1, 1, 1]),
-            ("conv3", [32, 64], [1, 1, 1]),
-            ("conv4", [64, 128], [0, 1, 1]),
-        ] {
-            let window = Window3d {
-                kernel: [3; 3],
-                stride: [2; 3],
-                padding,
-            };
+        for (stage, channels, window) in STAGES {
             b.module(stage, "SparseSequential", |b| {
                 b.module("0", "SparseSequential", |b| {
                     volume = shrink(b, stage, &volume, window, channels);
@@ -79,13 +99,8 @@ pub(super) fn backbone(
                 volume.features
             });
         }
-        let window = Window3d {
-            kernel: [3, 1, 1],
-            stride: [2, 1, 1],
-            padding: [0; 3],
-        };
         b.module("conv_out", "SparseSequential", |b| {
-            volume = shrink(b, "conv_out", &volume, window, [128, 128]);
+            volume = shrink(b, "conv_out", &volume, CONV_OUT, [128, 128]);
             volume.features
         })
     });

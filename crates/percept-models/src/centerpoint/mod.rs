@@ -6,13 +6,31 @@
 
 mod backbone_2d;
 mod backbone_3d;
+mod entries;
 mod head;
 mod voxels;
 
-use percept_graph::{Builder, Dim, Graph, GraphError, ValueId};
+use percept_graph::{Builder, Dim, Graph, GraphError, Tensor, ValueId};
 use percept_kernels::voxelize::{VoxelGrid, VoxelGridError};
 
+pub(crate) use entries::ENTRIES;
 pub use head::{BRANCHES, CLASS_NAMES, HEADS};
+
+/// The inputs of some samples: their points (x, y, z, intensity, age) in one list, and how many each has.
+pub fn inputs(samples: &[&[f32]]) -> [(&'static str, Tensor); 2] {
+    let width = CenterPoint::POINT_CHANNELS;
+    let counts: Vec<f32> = samples.iter().map(|s| (s.len() / width) as f32).collect();
+    let data = samples.concat();
+    let points = Tensor {
+        shape: vec![data.len() / width, width],
+        data,
+    };
+    let counts = Tensor {
+        shape: vec![counts.len()],
+        data: counts,
+    };
+    [("points", points), ("counts", counts)]
+}
 
 /// How the points are cut into voxels.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,0 +1,124 @@
+//! CenterPoint in the zoo.
+
+use super::{CenterPoint, backbone_2d, backbone_3d};
+use crate::zoo::{Entry, Parts};
+use crate::{ModelError, Resolved, Setting, Task};
+
+static FINE_SETTINGS: [Setting; 7] = settings(CenterPoint::FINE, 54.0, 0.075);
+static COARSE_SETTINGS: [Setting; 7] = settings(CenterPoint::COARSE, 51.2, 0.1);
+
+/// Points of one turn of nuScenes' LiDAR.
+const SWEEP_POINTS: usize = 34_688;
+/// How much the sparse part and the dense part shrink the grid together.
+const GRID_MULTIPLE: usize = 8 * backbone_2d::STRIDE;
+
+pub(crate) static ENTRIES: &[Entry] = &[
+    entry(
+        "centerpoint",
+        "CenterPoint on LiDAR points, voxels of 7.5 cm, OpenPCDet's layout",
+        &FINE_SETTINGS,
+    ),
+    entry(
+        "centerpoint-voxel01",
+        "CenterPoint on LiDAR points, voxels of 10 cm, OpenPCDet's layout",
+        &COARSE_SETTINGS,
+    ),
+    Entry {
+        name: "centerpoint-dense",
+        description: "CenterPoint's dense part: bird's-eye map to heads, as other engines can run it",
+        task: Task::Features,
+        settings: &[],
+        build: |_, _| {
+            let shape = [1, backbone_3d::BEV_CHANNELS, 180, 180];
+            Ok(Parts::new(CenterPoint::dense_graph()?, "bev", shape))
+        },
+    },
+];
+
+const fn entry(
+    name: &'static str,
+    description: &'static str,
+    settings: &'static [Setting],
+) -> Entry {
+    Entry {
+        name,
+        description,
+        task: Task::Detect,
+        settings,
+        build,
+    }
+}
+
+/// The defaults as a user writes them; f32 values widened to f64 would show their rounding.
+const fn settings(defaults: CenterPoint, range_m: f64, voxel_m: f64) -> [Setting; 7] {
+    const METRES: [f64; 2] = [0.1, 1000.0];
+    const HEIGHTS: [f64; 2] = [-100.0, 100.0];
+    const VOXELS: [f64; 2] = [0.01, 10.0];
+    const MOST: [usize; 2] = [1, 1 << 24];
+    [
+        Setting::number(
+            "range",
+            range_m,
+            METRES,
+            "half the side of the square around the sensor, metres",
+        ),
+        Setting::number(
+            "z_min",
+            defaults.height_m[0] as f64,
+            HEIGHTS,
+            "lowest point, metres",
+        ),
+        Setting::number(
+            "z_max",
+            defaults.height_m[1] as f64,
+            HEIGHTS,
+            "highest point, metres",
+        ),
+        Setting::number(
+            "voxel",
+            voxel_m,
+            VOXELS,
+            "side of a voxel seen from above, metres",
+        ),
+        Setting::number("voxel_z", 0.2, VOXELS, "height of a voxel, metres"),
+        Setting::count_within(
+            "max_points",
+            defaults.max_points,
+            MOST,
+            "points that count in a voxel",
+        ),
+        Setting::count_within("max_voxels", defaults.max_voxels, MOST, "voxels at most"),
+    ]
+}
+
+fn build(name: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+    let metres = |setting: &str| settings.number(setting) as f32;
+    let network = CenterPoint {
+        range_m: metres("range"),
+        height_m: [metres("z_min"), metres("z_max")],
+        voxel_m: [metres("voxel"), metres("voxel"), metres("voxel_z")],
+        max_points: settings.count("max_points"),
+        max_voxels: settings.count("max_voxels"),
+    };
+    let bad = |message| ModelError::BadCombination {
+        model: name,
+        message,
+    };
+    let grid = network.grid().map_err(|error| bad(error.to_string()))?;
+    let [x, y, z] = grid.cells();
+    if !x.is_multiple_of(GRID_MULTIPLE) {
+        return Err(bad(format!(
+            "`range` and `voxel` make a grid of {x} x {y} cells, whose sides must be multiples of {GRID_MULTIPLE}"
+        )));
+    }
+    // Two heights of the last stage become the channels of the map.
+    if backbone_3d::output_heights(z + 1) != backbone_3d::BEV_HEIGHTS {
+        return Err(bad(format!(
+            "`z_min`, `z_max` and `voxel_z` make {z} layers; the network takes 40 to 55, so that two remain"
+        )));
+    }
+    let points = [SWEEP_POINTS, CenterPoint::POINT_CHANNELS];
+    let mut parts = Parts::new(network.graph(&grid)?, "points", points);
+    parts.default_shapes.push(("counts", vec![1]));
+    Ok(parts)
+}
