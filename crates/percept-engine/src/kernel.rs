@@ -153,7 +153,7 @@ impl Kernel {
             }
             Op::ConvTranspose2d(op) => {
                 let shape = shapes::conv_transpose(op, x());
-                let (weights, bias) = weights.conv_transpose(graph, step, op, &shape)?;
+                let (weights, bias) = weights.conv_transpose(cpu, graph, step, op, &shape)?;
                 Kernel::ConvTranspose {
                     shape,
                     weights,

@@ -123,6 +123,7 @@ impl Weights {
     /// Packed weights of a transposed convolution step, and its bias.
     pub fn conv_transpose(
         &mut self,
+        cpu: &Cpu,
         graph: &Graph,
         step: &Step,
         op: &ConvTranspose2d,
@@ -145,7 +146,7 @@ impl Weights {
                             .for_each(|w| *w = (f64::from(*w) * affine.scale[channel]) as f32);
                     }
                 }
-                PackedConvTranspose::pack(shape, &weight)
+                PackedConvTranspose::pack(cpu, shape, &weight)
             })?;
             self.transposed.insert(node.id, Arc::new(packed));
             self.fold_bias(graph, node, op.conv.bias, affine)?;

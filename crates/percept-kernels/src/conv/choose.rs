@@ -1,7 +1,7 @@
 //! Which algorithm a convolution runs with: a pure function of the shape, from measurements.
 
 use super::shape::{ConvAlgorithm, ConvShape, Mode};
-use super::{depthwise, winograd};
+use super::{depthwise, narrow, winograd};
 use crate::isa::Isa;
 
 /// The algorithm for a convolution. Holds [`supports`].
@@ -10,6 +10,8 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
         ConvAlgorithm::Pointwise
     } else if shape.is_depthwise() {
         ConvAlgorithm::Depthwise
+    } else if supports(shape, ConvAlgorithm::Narrow) {
+        ConvAlgorithm::Narrow
     } else if mode == Mode::Fast && supports(shape, ConvAlgorithm::Winograd4) {
         winograd_tile(shape)
     } else {
@@ -42,5 +44,6 @@ pub fn supports(shape: &ConvShape, algorithm: ConvAlgorithm) -> bool {
         ConvAlgorithm::ImplicitGemm => true,
         ConvAlgorithm::Winograd4 | ConvAlgorithm::Winograd2 => winograd::supports(shape),
         ConvAlgorithm::Depthwise => depthwise::supports(shape),
+        ConvAlgorithm::Narrow => narrow::supports(shape),
     }
 }

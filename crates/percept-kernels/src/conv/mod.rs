@@ -4,6 +4,7 @@ mod choose;
 mod depthwise;
 mod gather;
 mod implicit;
+mod narrow;
 mod packed;
 mod shape;
 mod transpose_shape;

@@ -3,6 +3,7 @@
 use super::choose::supports;
 use super::depthwise::depthwise_conv2d;
 use super::implicit::{self, ImplicitWeights};
+use super::narrow;
 use super::shape::{ConvAlgorithm, ConvShape};
 use super::winograd::{self, F2, F4, WinogradWeights};
 use crate::cpu::Cpu;
@@ -52,6 +53,7 @@ enum Weights {
     Winograd4(WinogradWeights),
     Winograd2(WinogradWeights),
     Depthwise(Vec<f32>),
+    Narrow(Vec<f32>),
 }
 
 impl PackedConv {
@@ -85,6 +87,7 @@ impl PackedConv {
                 weight_oihw,
             )),
             ConvAlgorithm::Depthwise => Weights::Depthwise(weight_oihw.to_vec()),
+            ConvAlgorithm::Narrow => Weights::Narrow(narrow::pack(shape, weight_oihw)),
         };
         PackedConv {
             algorithm,
@@ -103,7 +106,7 @@ impl PackedConv {
         match &self.weights {
             Weights::Implicit(weights) => weights.bytes(),
             Weights::Winograd4(weights) | Weights::Winograd2(weights) => weights.bytes(),
-            Weights::Depthwise(weights) => size_of_val(&weights[..]),
+            Weights::Depthwise(weights) | Weights::Narrow(weights) => size_of_val(&weights[..]),
         }
     }
 }
@@ -160,6 +163,7 @@ pub fn conv2d(
             winograd::conv2d::<F2, 2, 4>(cpu, shape, packed, x, epilogue, y)
         }
         Weights::Depthwise(weight) => depthwise_conv2d(cpu, shape, weight, x, epilogue, None, y),
+        Weights::Narrow(weights) => narrow::conv2d(cpu, shape, weights, x, epilogue, y),
     }
 }
 
@@ -214,8 +218,13 @@ mod tests {
             residual: residual.as_deref(),
             activation: extras.activation,
         };
-        for algorithm in [ConvAlgorithm::Pointwise, ConvAlgorithm::ImplicitGemm] {
-            if supports(shape, algorithm) {
+        for algorithm in [
+            ConvAlgorithm::Pointwise,
+            ConvAlgorithm::ImplicitGemm,
+            ConvAlgorithm::Narrow,
+        ] {
+            let takes_scale = algorithm != ConvAlgorithm::Narrow;
+            if supports(shape, algorithm) && (takes_scale || !extras.scale) {
                 check(&expected, 1e-5, |cpu, y| {
                     let weights = PackedConv::pack(cpu, shape, algorithm, &weight);
                     conv2d(cpu, shape, &weights, &x, scale.as_deref(), epilogue, y);
@@ -281,6 +290,24 @@ mod tests {
         #[test]
         fn equals_the_reference(shape in shapes(), extras in extras()) {
             compare(&shape, extras);
+        }
+
+        #[test]
+        fn few_output_channels(
+            shape in shapes(),
+            out_channels in 1usize..5,
+            width in 20usize..60,
+            extras in extras(),
+        ) {
+            let shape = ConvShape {
+                out_channels,
+                width,
+                stride: [1, 1],
+                dilation: [1, 1],
+                groups: 1,
+                ..shape
+            };
+            compare(&shape, Extras { scale: false, ..extras });
         }
 
         #[test]

@@ -134,6 +134,8 @@ pub enum ConvAlgorithm {
     Winograd2,
     /// One channel at a time.
     Depthwise,
+    /// Four output channels at most: one input channel after the other is added to a band of sums.
+    Narrow,
 }
 
 impl fmt::Display for ConvAlgorithm {
@@ -144,6 +146,7 @@ impl fmt::Display for ConvAlgorithm {
             ConvAlgorithm::Winograd4 => "winograd4",
             ConvAlgorithm::Winograd2 => "winograd2",
             ConvAlgorithm::Depthwise => "depthwise",
+            ConvAlgorithm::Narrow => "narrow",
         })
     }
 }

@@ -52,7 +52,7 @@ pub fn rulebook(
         let before = book.pair_count();
         book.starts
             .extend(block.starts.iter().map(|start| before + start));
-        book.pairs.extend(block.pairs);
+        book.pairs.extend(block.pairs.as_flattened());
     }
     book.starts.push(book.pair_count());
     Ok(book)
@@ -67,7 +67,7 @@ impl Rulebook {
 /// What one block of output rows found.
 #[derive(Debug)]
 struct BlockPairs {
-    pairs: Vec<i32>,
+    pairs: Vec<[i32; 2]>,
     /// Where each tap's pairs start.
     starts: Vec<i32>,
 }
@@ -81,26 +81,27 @@ impl BlockPairs {
         first_row: usize,
     ) -> BlockPairs {
         const NONE: i32 = -1;
+        let start = |site: i32, axis: usize| {
+            i64::from(site) * window.stride[axis] as i64 - window.padding[axis] as i64
+        };
+        let corners: Vec<i64> = rows
+            .iter()
+            .map(|&[batch, z, y, x]| {
+                numbering.number(batch, [start(z, 0), start(y, 1), start(x, 2)])
+            })
+            .collect();
+        let [step_z, step_y] = numbering.steps();
+        let [taps_z, taps_y, taps_x] = window.kernel;
         // The walk goes row by row, the result tap by tap: turned around in a table that the caches hold.
         let mut table = vec![NONE; window.taps() * rows.len()];
-        let [taps_z, taps_y, taps_x] = window.kernel;
         for line in 0..taps_z * taps_y {
             let (tap_z, tap_y) = (line / taps_y, line % taps_y);
+            let shift = tap_z as i64 * step_z + tap_y as i64 * step_y;
             let lines = &mut table[line * taps_x * rows.len()..][..taps_x * rows.len()];
-            let mut at = 0;
-            for (i, &[batch, z, y, x]) in rows.iter().enumerate() {
-                let start = |site: i32, axis: usize| {
-                    i64::from(site) * window.stride[axis] as i64 - window.padding[axis] as i64
-                };
-                let corner = [
-                    start(z, 0) + tap_z as i64,
-                    start(y, 1) + tap_y as i64,
-                    start(x, 2),
-                ];
-                let wanted = numbering.number(batch, corner);
-                if i == 0 {
-                    at = numbers.partition_point(|&number| number < wanted);
-                }
+            let first = corners.first().map_or(0, |corner| corner + shift);
+            let mut at = numbers.partition_point(|&number| number < first);
+            for (i, &corner) in corners.iter().enumerate() {
+                let wanted = corner + shift;
                 while numbers.get(at).is_some_and(|&number| number < wanted) {
                     at += 1;
                 }
@@ -113,20 +114,18 @@ impl BlockPairs {
                 }
             }
         }
-        let mut found = BlockPairs {
-            pairs: Vec::new(),
-            starts: Vec::with_capacity(window.taps()),
-        };
+        // Every place of the table is written as a pair, and kept by moving on: cheaper than a branch that nobody can predict.
+        let mut pairs = vec![[0; 2]; table.len() + 1];
+        let mut starts = Vec::with_capacity(window.taps());
+        let mut count = 0;
         for inputs in table.chunks(rows.len()) {
-            found.starts.push((found.pairs.len() / 2) as i32);
-            for (i, &input) in inputs
-                .iter()
-                .enumerate()
-                .filter(|(_, input)| **input != NONE)
-            {
-                found.pairs.extend([(first_row + i) as i32, input]);
+            starts.push(count as i32);
+            for (row, &input) in (first_row as i32..).zip(inputs) {
+                pairs[count] = [row, input];
+                count += usize::from(input != NONE);
             }
         }
-        found
+        pairs.truncate(count);
+        BlockPairs { pairs, starts }
     }
 }

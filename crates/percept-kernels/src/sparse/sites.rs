@@ -46,17 +46,9 @@ impl Numbering {
         (plane * self.sides[1] + y + self.margin[1]) * self.sides[2] + x + self.margin[2]
     }
 
-    /// The site of a number.
-    fn site(&self, number: i64) -> [i32; 4] {
-        let (rest, x) = (number / self.sides[2], number % self.sides[2]);
-        let (rest, y) = (rest / self.sides[1], rest % self.sides[1]);
-        let (batch, z) = (rest / self.sides[0], rest % self.sides[0]);
-        [
-            batch as i32,
-            (z - self.margin[0]) as i32,
-            (y - self.margin[1]) as i32,
-            (x - self.margin[2]) as i32,
-        ]
+    /// How far apart the numbers of a site and of its neighbour along z and along y are.
+    pub(super) fn steps(&self) -> [i64; 2] {
+        [self.sides[1] * self.sides[2], self.sides[2]]
     }
 
     /// The numbers of all sites, which must lie in the grid and ascend.
@@ -97,6 +89,8 @@ pub(super) fn sample_count(sites: &[i32]) -> usize {
 }
 
 /// The output sites of a convolution: every site whose window holds an active input site, ascending.
+///
+/// One layer of the output at a time, in a bit for each of its cells: setting bits sorts the sites and drops the double.
 pub fn output_sites(
     window: &Window,
     cells: [usize; 3],
@@ -105,46 +99,125 @@ pub fn output_sites(
     let samples = sample_count(sites);
     Numbering::new(samples, cells, [0; 3])?.numbers(sites, cells)?;
     let output_cells = window.output_cells(cells);
-    let numbering = Numbering::new(samples, output_cells, [0; 3])?;
-    // One ascending run for each tap: the stable sort below merges them.
-    let mut reached: Vec<i64> = Vec::new();
-    for tap_z in 0..window.kernel[0] {
-        for tap_y in 0..window.kernel[1] {
-            for tap_x in 0..window.kernel[2] {
-                let taps = [tap_z, tap_y, tap_x];
-                for [batch, z, y, x] in rows(sites) {
-                    if let Some(output) = reached_by(window, output_cells, [z, y, x], taps) {
-                        reached.push(numbering.number(batch, output));
+    Numbering::new(samples, output_cells, [0; 3])?;
+    let layers = Layers::new(sites);
+    let reach_y = Reach::new(window, cells, 1);
+    let reach_x = Reach::new(window, cells, 2);
+    let mut layer = BitLayer::new(output_cells[1], output_cells[2]);
+    let mut active = Vec::new();
+    for sample in 0..samples {
+        for z in 0..output_cells[0] {
+            for tap in 0..window.kernel[0] {
+                let below = (z * window.stride[0] + tap).checked_sub(window.padding[0]);
+                for &[_, _, y, x] in below.map_or(&[][..], |z| layers.rows(sample, z)) {
+                    for &row in reach_y.outputs(y) {
+                        for &column in reach_x.outputs(x) {
+                            layer.set(row, column);
+                        }
                     }
+                }
+            }
+            layer.drain(|row, column| {
+                active.extend([sample as i32, z as i32, row as i32, column as i32]);
+            });
+        }
+    }
+    Ok(active)
+}
+
+/// The sites of each layer.
+struct Layers<'a> {
+    sites: &'a [[i32; 4]],
+}
+
+impl<'a> Layers<'a> {
+    fn new(sites: &'a [i32]) -> Self {
+        Self {
+            sites: sites.as_chunks::<4>().0,
+        }
+    }
+
+    fn rows(&self, sample: usize, z: usize) -> &'a [[i32; 4]] {
+        let layer = [sample as i32, z as i32];
+        let start = self.sites.partition_point(|site| site[..2] < layer[..]);
+        let end = self.sites.partition_point(|site| site[..2] <= layer[..]);
+        &self.sites[start..end]
+    }
+}
+
+/// Which outputs each input is in the window of, along one axis.
+struct Reach {
+    outputs: Vec<usize>,
+    starts: Vec<usize>,
+}
+
+impl Reach {
+    fn new(window: &Window, cells: [usize; 3], axis: usize) -> Self {
+        let (kernel, stride, padding) = (
+            window.kernel[axis],
+            window.stride[axis],
+            window.padding[axis],
+        );
+        let output_side = window.output_cells(cells)[axis];
+        let mut reach = Reach {
+            outputs: Vec::new(),
+            starts: vec![0],
+        };
+        for input in 0..cells[axis] {
+            let starts = (0..kernel)
+                .rev()
+                .filter_map(|tap| (input + padding).checked_sub(tap));
+            let outputs = starts
+                .filter(|start| start % stride == 0)
+                .map(|start| start / stride);
+            reach
+                .outputs
+                .extend(outputs.filter(|&output| output < output_side));
+            reach.starts.push(reach.outputs.len());
+        }
+        reach
+    }
+
+    #[inline(always)]
+    fn outputs(&self, input: i32) -> &[usize] {
+        let input = input as usize;
+        &self.outputs[self.starts[input]..self.starts[input + 1]]
+    }
+}
+
+/// A layer of cells, a bit each.
+struct BitLayer {
+    words: Vec<u64>,
+    words_per_row: usize,
+}
+
+impl BitLayer {
+    fn new(rows: usize, columns: usize) -> Self {
+        let words_per_row = columns.div_ceil(64);
+        Self {
+            words: vec![0; rows * words_per_row],
+            words_per_row,
+        }
+    }
+
+    #[inline(always)]
+    fn set(&mut self, row: usize, column: usize) {
+        self.words[row * self.words_per_row + column / 64] |= 1 << (column % 64);
+    }
+
+    /// Calls `cell` for every set bit, ascending, and clears it.
+    fn drain(&mut self, mut cell: impl FnMut(usize, usize)) {
+        for (row, words) in self
+            .words
+            .chunks_exact_mut(self.words_per_row.max(1))
+            .enumerate()
+        {
+            for (part, word) in words.iter_mut().enumerate() {
+                while *word != 0 {
+                    cell(row, part * 64 + word.trailing_zeros() as usize);
+                    *word &= *word - 1;
                 }
             }
         }
     }
-    reached.sort();
-    reached.dedup();
-    Ok(reached
-        .into_iter()
-        .flat_map(|number| numbering.site(number))
-        .collect())
-}
-
-/// The output site whose window holds the input site at this tap.
-#[inline(always)]
-fn reached_by(
-    window: &Window,
-    output_cells: [usize; 3],
-    site: [i32; 3],
-    taps: [usize; 3],
-) -> Option<[i64; 3]> {
-    let mut output = [0; 3];
-    for axis in 0..3 {
-        let moved = site[axis] as usize + window.padding[axis];
-        let start = moved.checked_sub(taps[axis])?;
-        let (at, rest) = (start / window.stride[axis], start % window.stride[axis]);
-        if rest != 0 || at >= output_cells[axis] {
-            return None;
-        }
-        output[axis] = at as i64;
-    }
-    Some(output)
 }

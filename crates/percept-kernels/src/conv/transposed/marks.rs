@@ -1,9 +1,9 @@
-//! Transposed convolutions: a matrix product gives each input pixel's mark, and the marks are added up in the output.
+//! Any transposed convolution: a matrix product gives each input pixel's mark, and the marks are added up in the output.
 
 use std::ops::Range;
 
-use super::transpose_shape::ConvTransposeShape;
 use crate::aligned::{AlignedBuf, SharedMut};
+use crate::conv::ConvTransposeShape;
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
 use crate::gemm::tile::{TILE_COLUMNS, TILE_ROWS, accumulate, store};
@@ -13,40 +13,19 @@ use crate::simd::{LANES, Simd};
 /// Output channels of a block; a multiple of the register tile's rows.
 const BLOCK_CHANNELS: usize = 32;
 
-/// The weights of a transposed convolution: `[group][(output channel, tap) / 4][input channel][4]`.
-#[derive(Debug)]
-pub struct PackedConvTranspose {
-    packed: AlignedBuf,
-    channels: [usize; 2],
-    kernel: [usize; 2],
-    groups: usize,
-}
-
-impl PackedConvTranspose {
-    /// Packs weights [in_channels, out_channels / groups, kernel height, kernel width].
-    pub fn pack(shape: &ConvTransposeShape, weight: &[f32]) -> PackedConvTranspose {
-        shape.check(Some(weight.len()), shape.in_len(), shape.out_len());
-        let (depth, rows) = (group_in(shape), group_rows(shape));
-        let group_len = rows.next_multiple_of(TILE_ROWS) * depth;
-        let mut packed = AlignedBuf::zeroed_floats(shape.groups * group_len);
-        for (index, &value) in weight.iter().enumerate() {
-            let (input, row) = (index / rows, index % rows);
-            let (group, input) = (input / depth, input % depth);
-            let place = (row / TILE_ROWS * depth + input) * TILE_ROWS + row % TILE_ROWS;
-            packed.floats_mut()[group * group_len + place] = value;
-        }
-        PackedConvTranspose {
-            packed,
-            channels: [shape.in_channels, shape.out_channels],
-            kernel: shape.kernel,
-            groups: shape.groups,
-        }
+/// Packs weights [in_channels, out_channels / groups, kernel height, kernel width] as
+/// `[group][(output channel, tap) / 4][input channel][4]`.
+pub(super) fn pack(shape: &ConvTransposeShape, weight: &[f32]) -> AlignedBuf {
+    let (depth, rows) = (group_in(shape), group_rows(shape));
+    let group_len = rows.next_multiple_of(TILE_ROWS) * depth;
+    let mut packed = AlignedBuf::zeroed_floats(shape.groups * group_len);
+    for (index, &value) in weight.iter().enumerate() {
+        let (input, row) = (index / rows, index % rows);
+        let (group, input) = (input / depth, input % depth);
+        let place = (row / TILE_ROWS * depth + input) * TILE_ROWS + row % TILE_ROWS;
+        packed.floats_mut()[group * group_len + place] = value;
     }
-
-    /// Bytes held.
-    pub fn bytes(&self) -> usize {
-        self.packed.len()
-    }
+    packed
 }
 
 fn group_in(shape: &ConvTransposeShape) -> usize {
@@ -58,29 +37,15 @@ fn group_rows(shape: &ConvTransposeShape) -> usize {
     shape.out_channels / shape.groups * shape.kernel[0] * shape.kernel[1]
 }
 
-/// `y = activation(conv_transpose(x) + bias + residual)`, NCHW in and out.
-pub fn conv_transpose2d(
+/// Computes the convolution with packed weights.
+pub(super) fn conv_transpose2d(
     cpu: &Cpu,
     shape: &ConvTransposeShape,
-    weights: &PackedConvTranspose,
+    weights: &[f32],
     x: &[f32],
     epilogue: Epilogue<'_>,
     y: &mut [f32],
 ) {
-    shape.check(None, x.len(), y.len());
-    epilogue.check(shape.out_channels, y.len());
-    assert_eq!(
-        (weights.channels, weights.kernel, weights.groups),
-        (
-            [shape.in_channels, shape.out_channels],
-            shape.kernel,
-            shape.groups
-        ),
-        "channels, kernel and groups of the packed weights"
-    );
-    if y.is_empty() {
-        return;
-    }
     let group_out = shape.out_channels / shape.groups;
     let parts = group_out.div_ceil(BLOCK_CHANNELS);
     let pixels = shape.out_height() * shape.out_width();
@@ -97,7 +62,7 @@ pub fn conv_transpose2d(
         let [panel] = scratch.floats([group_in(shape) * TILE_COLUMNS]);
         cpu.isa().run(Marks {
             shape,
-            weights: weights.packed.floats(),
+            weights,
             x,
             epilogue,
             sample,
@@ -239,93 +204,5 @@ impl Marks<'_> {
                 s.write(values, self.epilogue.activation.apply(s, sum));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::activation::Activation;
-    use crate::reference;
-    use crate::testing::{check, numbers, widen};
-
-    fn compare(shape: &ConvTransposeShape) {
-        let (x, weight) = (numbers(1, shape.in_len()), numbers(2, shape.weight_len()));
-        let (bias, residual) = (numbers(3, shape.out_channels), numbers(4, shape.out_len()));
-        let activation = Activation::LeakyRelu(0.1);
-        let mut expected = vec![0.0; shape.out_len()];
-        reference::conv_transpose2d(
-            shape,
-            &widen(&x),
-            &widen(&weight),
-            Some(&widen(&bias)),
-            &mut expected,
-        );
-        for (y, &residual) in expected.iter_mut().zip(&residual) {
-            *y = reference::activate(activation, *y + f64::from(residual));
-        }
-        let epilogue = Epilogue {
-            bias: Some(&bias),
-            residual: Some(&residual),
-            activation,
-        };
-        let weights = PackedConvTranspose::pack(shape, &weight);
-        check(&expected, 1e-5, |cpu, y| {
-            conv_transpose2d(cpu, shape, &weights, &x, epilogue, y)
-        });
-    }
-
-    fn pair(range: Range<usize>) -> impl Strategy<Value = [usize; 2]> {
-        [range.clone(), range]
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(48))]
-
-        #[test]
-        fn equals_the_reference(
-            batch in 0usize..3,
-            group_in in 1usize..9,
-            group_out in 1usize..7,
-            groups in 1usize..3,
-            size in pair(1..12),
-            kernel in pair(1..5),
-            stride in pair(1..4),
-            dilation in pair(1..3),
-            padding in pair(0..2),
-        ) {
-            compare(&ConvTransposeShape {
-                batch,
-                in_channels: group_in * groups,
-                height: size[0],
-                width: size[1],
-                out_channels: group_out * groups,
-                kernel,
-                stride,
-                padding,
-                output_padding: [0, stride[1] - 1],
-                dilation,
-                groups,
-            });
-        }
-    }
-
-    #[test]
-    fn doubling_a_map() {
-        compare(&ConvTransposeShape {
-            batch: 2,
-            in_channels: 20,
-            height: 9,
-            width: 13,
-            out_channels: 70,
-            kernel: [2, 2],
-            stride: [2, 2],
-            padding: [0, 0],
-            output_padding: [0, 0],
-            dilation: [1, 1],
-            groups: 1,
-        });
     }
 }
