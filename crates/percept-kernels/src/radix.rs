@@ -20,19 +20,22 @@ pub(crate) fn number(pack: u64) -> u32 {
     pack as u32
 }
 
-/// Sorts packs by key, all keys being below `keys`. Packs of equal keys keep their order.
-pub(crate) fn sort_by_key(packs: &mut Vec<u64>, keys: u64) {
+/// Sorts packs by key, all keys being below `keys`; packs of equal keys keep their order. The sorted packs come back
+/// first, in one of the two slices, which must be equally long (and below 2^32); the other holds nothing of use.
+pub(crate) fn sort_by_key<'a>(
+    mut packs: &'a mut [u64],
+    mut spare: &'a mut [u64],
+    keys: u64,
+) -> [&'a mut [u64]; 2] {
+    assert_eq!(packs.len(), spare.len(), "the spare slice");
     let bits = u64::BITS - keys.saturating_sub(1).leading_zeros();
     let passes = bits.div_ceil(MAX_DIGIT_BITS);
-    if passes == 0 || packs.len() < 2 {
-        return;
-    }
-    let digit_bits = bits.div_ceil(passes);
-    let mask = (1usize << digit_bits) - 1;
-    let mut sorted = vec![0; packs.len()];
+    let digit_bits = bits.div_ceil(passes.max(1));
+    let mut next = vec![0u32; 1 << digit_bits];
     for pass in 0..passes {
-        let digit = |pack: u64| (pack >> (NUMBER_BITS + pass * digit_bits)) as usize & mask;
-        let mut next = vec![0usize; mask + 1];
+        let shift = NUMBER_BITS + pass * digit_bits;
+        let digit = |pack: u64| (pack >> shift) as usize & ((1 << digit_bits) - 1);
+        next.fill(0);
         for &pack in packs.iter() {
             next[digit(pack)] += 1;
         }
@@ -42,11 +45,12 @@ pub(crate) fn sort_by_key(packs: &mut Vec<u64>, keys: u64) {
         }
         for &pack in packs.iter() {
             let place = &mut next[digit(pack)];
-            sorted[*place] = pack;
+            spare[*place as usize] = pack;
             *place += 1;
         }
-        std::mem::swap(packs, &mut sorted);
+        std::mem::swap(&mut packs, &mut spare);
     }
+    [packs, spare]
 }
 
 #[cfg(test)]
@@ -69,8 +73,9 @@ mod tests {
                 .collect();
             let mut expected = packs.clone();
             expected.sort_by_key(|&pack| key(pack));
-            sort_by_key(&mut packs, keys);
-            prop_assert_eq!(packs, expected);
+            let mut spare = vec![0; packs.len()];
+            let [sorted, _] = sort_by_key(&mut packs, &mut spare, keys);
+            prop_assert_eq!(sorted, expected);
         }
     }
 }

@@ -4,9 +4,14 @@
 //! `max_points` points of a voxel count and the first `max_voxels` voxels exist, in the order in which points come.
 //! A voxel's feature is the mean of its points, channel by channel.
 
+use std::ops::Add;
+
+use bytemuck::cast_slice_mut;
 use thiserror::Error;
 
+use crate::aligned::AlignedBuf;
 use crate::radix;
+use crate::simd::prefetch_read;
 
 /// Where voxels are, and how many points and voxels are kept.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,9 +41,10 @@ pub enum VoxelGridError {
         /// The voxel's extent.
         voxel: f32,
     },
-    /// More cells than keys.
+    /// More cells than f32 can tell apart along an axis, or than keys can in all.
     #[error(
-        "a grid of {} x {} x {} cells: at most 4294967296 are supported", cells[0], cells[1], cells[2]
+        "a grid of {} x {} x {} cells: at most 2^24 along an axis and 2^32 - 1 in all are supported",
+        cells[0], cells[1], cells[2]
     )]
     TooManyCells {
         /// Cells along x, y, z.
@@ -72,8 +78,8 @@ impl VoxelGrid {
         }
         let total = cells
             .iter()
-            .try_fold(1u64, |total, &n| total.checked_mul(n as u64));
-        if total.is_none_or(|total| total > 1 << 32) {
+            .try_fold(1u32, |total, &n| total.checked_mul(n.try_into().ok()?));
+        if total.is_none() || cells.iter().any(|&n| n > 1 << f32::MANTISSA_DIGITS) {
             return Err(VoxelGridError::TooManyCells { cells });
         }
         Ok(VoxelGrid {
@@ -155,7 +161,7 @@ pub struct Voxels {
 
 /// Gathers `points` (points x channels, of which the first three are x, y, z) into voxels and takes their means.
 ///
-/// One thread and memory in proportion to the points: the points are sorted by cell, never spread over the grid.
+/// Runs on the calling thread. Memory is in proportion to the points: they are sorted by cell, never spread over the grid.
 pub fn voxelize(points: &[f32], channels: usize, grid: &VoxelGrid) -> Voxels {
     assert!(channels >= 3, "a point of {channels} channels has no place");
     assert!(
@@ -163,95 +169,131 @@ pub fn voxelize(points: &[f32], channels: usize, grid: &VoxelGrid) -> Voxels {
         "{} numbers are not points of {channels} channels",
         points.len()
     );
+    let point_count = points.len() / channels;
     assert!(
-        points.len() / channels <= u32::MAX as usize,
+        point_count <= u32::MAX as usize,
         "more points than numbers for them"
     );
-    let mut voxels = Voxels::default();
-    let sorted = sort_points(points, channels, grid, &mut voxels);
-    let runs: Vec<Run> = sorted
-        .chunk_by(|&a, &b| radix::key(a) == radix::key(b))
-        .map(Run)
-        .collect();
-    let kept = keep_first_seen(&runs, points.len() / channels, grid, &mut voxels);
+    let mut memory = AlignedBuf::zeroed(point_count * (2 * size_of::<u64>() + size_of::<u32>()));
+    let (packs, memory) = memory
+        .bytes_mut()
+        .split_at_mut(point_count * size_of::<u64>());
+    let (spare, memory) = memory.split_at_mut(point_count * size_of::<u64>());
+    let (packs, spare) = (cast_slice_mut(packs), cast_slice_mut(spare));
 
-    voxels.coords.reserve(kept.len());
-    voxels.point_counts.reserve(kept.len());
-    voxels.features.reserve(kept.len() * channels);
-    let [cells_x, cells_y, _] = grid.cells.map(|n| n as u64);
-    for run in kept {
-        let key = u64::from(radix::key(run.0[0]));
-        let (x, row) = (key % cells_x, key / cells_x);
-        voxels
-            .coords
-            .push([row / cells_y, row % cells_y, x].map(|c| c as i32));
-        let members = &run.0[..run.0.len().min(grid.max_points)];
-        voxels.point_counts.push(members.len() as u32);
-        let mean_start = voxels.features.len();
-        voxels.features.resize(mean_start + channels, 0.0);
-        let mean = &mut voxels.features[mean_start..];
-        for &member in members {
-            let start = radix::number(member) as usize * channels;
-            for (sum, &value) in mean.iter_mut().zip(&points[start..start + channels]) {
-                *sum += value;
-            }
-        }
-        let count = members.len().max(1) as f32;
-        mean.iter_mut().for_each(|sum| *sum /= count);
-    }
+    let mut voxels = Voxels::default();
+    let located = locate(points, channels, grid, packs, &mut voxels);
+    let all_cells = grid.cells.iter().map(|&n| n as u64).product();
+    let [sorted, _] = radix::sort_by_key(&mut packs[..located], &mut spare[..located], all_cells);
+    let rows = &mut cast_slice_mut(memory)[..point_count];
+    take_means(points, channels, grid, sorted, rows, &mut voxels);
     voxels
 }
 
-/// The points of one voxel as they come, packed with the voxel's key.
-#[derive(Clone, Copy)]
-struct Run<'a>(&'a [u64]);
-
-/// The points that have a cell, sorted by it; counts those that have none.
-fn sort_points(points: &[f32], channels: usize, grid: &VoxelGrid, voxels: &mut Voxels) -> Vec<u64> {
-    let [cells_x, cells_y, cells_z] = grid.cells.map(|n| n as u64);
-    let mut packs = Vec::with_capacity(points.len() / channels);
-    for (number, point) in points.chunks_exact(channels).enumerate() {
-        if !point.iter().all(|value| value.is_finite()) {
+/// Packs the cell and the number of each point that has a cell, and counts the others.
+fn locate(
+    points: &[f32],
+    channels: usize,
+    grid: &VoxelGrid,
+    packs: &mut [u64],
+    voxels: &mut Voxels,
+) -> usize {
+    let [cells_x, cells_y, _] = grid.cells.map(|n| n as u32);
+    let mut located = 0;
+    for (number, point) in (0..).zip(points.chunks_exact(channels)) {
+        if !is_finite(point) {
             voxels.dropped_non_finite += 1;
         } else if let Some([x, y, z]) = grid.cell([point[0], point[1], point[2]]) {
-            let key = (u64::from(z) * cells_y + u64::from(y)) * cells_x + u64::from(x);
-            packs.push(radix::pack(key as u32, number as u32));
+            let key = (z * cells_y + y) * cells_x + x;
+            packs[located] = radix::pack(key, number);
+            located += 1;
         } else {
             voxels.dropped_outside += 1;
         }
     }
-    radix::sort_by_key(&mut packs, cells_x * cells_y * cells_z);
-    packs
+    located
 }
 
-/// The runs of the first `max_voxels` voxels by their first point; notes the order in which they were seen.
-fn keep_first_seen<'a>(
-    runs: &[Run<'a>],
-    points: usize,
-    grid: &VoxelGrid,
-    voxels: &mut Voxels,
-) -> Vec<Run<'a>> {
-    let mut seen: Vec<u64> = (0..)
-        .zip(runs)
-        .map(|(run, members)| radix::pack(radix::number(members.0[0]), run))
-        .collect();
-    radix::sort_by_key(&mut seen, points as u64);
-    seen.truncate(grid.max_voxels);
-    let mut is_kept = vec![false; runs.len()];
-    for &run in &seen {
-        is_kept[radix::number(run) as usize] = true;
-    }
-    let mut kept = Vec::with_capacity(seen.len());
-    let mut row_of_run = vec![0; runs.len()];
-    for (run, members) in runs.iter().enumerate().filter(|&(run, _)| is_kept[run]) {
-        row_of_run[run] = kept.len() as u32;
-        kept.push(*members);
-    }
-    let rows = seen
+/// Whether all channels are; without a branch a channel, because nearly all points are.
+fn is_finite(point: &[f32]) -> bool {
+    point
         .iter()
-        .map(|&run| row_of_run[radix::number(run) as usize]);
-    voxels.first_seen = rows.collect();
-    kept
+        .fold(true, |finite, value| finite & value.is_finite())
+}
+
+/// Makes a voxel of each run of equal cells in `sorted`, unless too many were seen before.
+fn take_means(
+    points: &[f32],
+    channels: usize,
+    grid: &VoxelGrid,
+    sorted: &[u64],
+    row_of_first_point: &mut [u32],
+    voxels: &mut Voxels,
+) {
+    const NO_ROW: u32 = u32::MAX;
+    /// Points that are on their way from memory while one is added.
+    const AHEAD: usize = 16;
+    let place = |pack: u64| radix::number(pack) as usize * channels;
+
+    let borders = sorted
+        .windows(2)
+        .filter(|pair| !same_cell(pair[0], pair[1]));
+    let seen = borders.count() + usize::from(!sorted.is_empty());
+    let kept = seen.min(grid.max_voxels);
+    let first_too_late = if kept < seen {
+        first_point_of_seen(sorted, kept)
+    } else {
+        u32::MAX
+    };
+    row_of_first_point.fill(NO_ROW);
+    voxels.coords.reserve(kept);
+    voxels.point_counts.reserve(kept);
+    voxels.features.reserve(kept * channels);
+    let [cells_x, cells_y, _] = grid.cells.map(|n| n as u32);
+    let mut ahead = sorted.iter().skip(AHEAD);
+    for run in runs(sorted) {
+        for _ in run {
+            if let Some(&later) = ahead.next() {
+                prefetch_read(points[place(later)..].as_ptr());
+            }
+        }
+        let first_point = radix::number(run[0]);
+        if first_point >= first_too_late {
+            continue;
+        }
+        row_of_first_point[first_point as usize] = voxels.coords.len() as u32;
+        let key = radix::key(run[0]);
+        let (row, x) = (key / cells_x, key % cells_x);
+        let coords = [row / cells_y, row % cells_y, x].map(|c| c as i32);
+        voxels.coords.push(coords);
+        let members = &run[..run.len().min(grid.max_points)];
+        voxels.point_counts.push(members.len() as u32);
+        let count = members.len().max(1) as f32;
+        voxels.features.extend((0..channels).map(|channel| {
+            let values = members
+                .iter()
+                .map(|&member| points[place(member) + channel]);
+            values.fold(0.0, f32::add) / count
+        }));
+    }
+    voxels.first_seen.reserve(kept);
+    let rows = row_of_first_point.iter().filter(|&&row| row != NO_ROW);
+    voxels.first_seen.extend(rows);
+}
+
+/// The first point of the voxel that was seen after `earlier` others.
+fn first_point_of_seen(sorted: &[u64], earlier: usize) -> u32 {
+    let mut first_points: Vec<u32> = runs(sorted).map(|run| radix::number(run[0])).collect();
+    *first_points.select_nth_unstable(earlier).1
+}
+
+/// The packs of each voxel, in the order of the points.
+fn runs(sorted: &[u64]) -> impl Iterator<Item = &[u64]> {
+    sorted.chunk_by(|&a, &b| same_cell(a, b))
+}
+
+fn same_cell(a: u64, b: u64) -> bool {
+    radix::key(a) == radix::key(b)
 }
 
 #[cfg(test)]
@@ -334,7 +376,12 @@ mod tests {
                 "{max} {voxel}"
             );
         }
-        let huge = VoxelGrid::new([0.0; 3], [1e30; 3], [1e-3; 3], 1, 1);
-        assert!(matches!(huge, Err(VoxelGridError::TooManyCells { .. })));
+        for max in [[1e30; 3], [3e4, 1.0, 1.0], [2.0; 3]] {
+            let huge = VoxelGrid::new([0.0; 3], max, [1e-3; 3], 1, 1);
+            assert!(
+                matches!(huge, Err(VoxelGridError::TooManyCells { .. })),
+                "{max:?}"
+            );
+        }
     }
 }
