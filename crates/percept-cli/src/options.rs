@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use percept_engine::{Memory, Mode, Options};
+use percept_engine::{Empty, Memory, Mode, Options};
 use percept_kernels::Cpu;
 
 use crate::fail::{Blame, Fail, Result};
@@ -83,6 +83,17 @@ pub enum MemoryArg {
     Keep,
 }
 
+/// What becomes of the parts of a map that no LiDAR point reaches.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum EmptyArg {
+    /// Copy them from the answer to an empty map
+    Skip,
+    /// Compute them all the same: the same bits as skip, for comparison
+    Compute,
+    /// Do not look for them; differs from the others in Winograd's last bits
+    Ignore,
+}
+
 /// How the engine runs a network.
 #[derive(Args, Clone, Debug)]
 pub struct EngineArgs {
@@ -92,6 +103,9 @@ pub struct EngineArgs {
     /// What becomes of intermediate values
     #[arg(long, value_enum, default_value = "frugal")]
     pub memory: MemoryArg,
+    /// What becomes of the parts of a map that no LiDAR point reaches
+    #[arg(long, value_enum, default_value = "skip")]
+    pub empty: EmptyArg,
 }
 
 impl EngineArgs {
@@ -105,6 +119,11 @@ impl EngineArgs {
             memory: match self.memory {
                 MemoryArg::Frugal => Memory::Frugal,
                 MemoryArg::Keep => Memory::Keep,
+            },
+            empty: match self.empty {
+                EmptyArg::Skip => Empty::Skip,
+                EmptyArg::Compute => Empty::Compute,
+                EmptyArg::Ignore => Empty::Ignore,
             },
         }
     }

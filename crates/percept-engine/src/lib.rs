@@ -3,6 +3,7 @@
 //! [`Program`] is the fast engine; [`run_reference`] runs the same graph on slow, readable kernels in f32 or f64.
 
 mod defining;
+mod empty;
 mod error;
 mod kernel;
 mod lowering;
@@ -19,7 +20,7 @@ mod segment;
 mod shapes;
 
 pub use error::EngineError;
-pub use options::{Memory, Mode, Options};
+pub use options::{Empty, Memory, Mode, Options};
 pub use probe::{Recording, Run, StepTime};
 pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,

@@ -12,10 +12,23 @@ pub enum Memory {
     Keep,
 }
 
+/// What becomes of the parts of a map that no sparse site reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Empty {
+    /// They are copied from the network's answer to an empty map.
+    #[default]
+    Skip,
+    /// They are computed all the same, and then set to that answer: the same bits as [`Empty::Skip`], for comparison.
+    Compute,
+    /// Nothing is known about them. Winograd's rounding differs from the two above in the last bits.
+    Ignore,
+}
+
 /// Options of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub struct Options {
     pub mode: Mode,
     pub memory: Memory,
+    pub empty: Empty,
 }

@@ -1,5 +1,6 @@
 //! Probes: the time of every step of every recorded run.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use percept_graph::Bindings;
@@ -24,6 +25,8 @@ pub struct Run {
     pub total: Duration,
     /// Every size, those that the run itself defined included.
     pub bindings: Bindings,
+    /// The share of its tiles that each step computed, where empty ones were skipped.
+    pub computed: BTreeMap<usize, f64>,
 }
 
 /// Runs recorded one after the other.
@@ -43,12 +46,18 @@ impl Recording {
         });
     }
 
-    pub(crate) fn finish(&mut self, total: Duration, bindings: &Bindings) {
+    pub(crate) fn finish(
+        &mut self,
+        total: Duration,
+        bindings: &Bindings,
+        computed: BTreeMap<usize, f64>,
+    ) {
         let steps = std::mem::take(&mut self.current);
         self.runs.push(Run {
             steps,
             total,
             bindings: bindings.clone(),
+            computed,
         });
     }
 }

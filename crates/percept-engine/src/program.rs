@@ -1,19 +1,21 @@
 //! A program: a graph with packed weights, ready to run again and again.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use percept_graph::{Bindings, DType, Graph, GraphError, Tensor, WeightSource};
+use percept_kernels::conv::Tiles;
 use percept_kernels::{Arena, Cpu};
 
 use crate::EngineError;
 use crate::defining::{as_integers, numbers_of};
+use crate::empty::{EmptyResponses, Reached, tracked_steps};
 use crate::kernel::Kernel;
 use crate::lowering::Lowered;
-use crate::options::Options;
+use crate::options::{Empty, Mode, Options};
 use crate::passes;
 use crate::prepare::Weights;
 use crate::probe::Recording;
@@ -40,6 +42,9 @@ pub struct Program {
     schedule_order: VecDeque<(usize, Bindings)>,
     arena: Arena,
     planning: Duration,
+    /// Steps that know their answer to an empty map.
+    tracked: BTreeSet<usize>,
+    empty: Option<EmptyResponses>,
 }
 
 /// One tensor that a run gave.
@@ -105,6 +110,11 @@ impl Program {
         let mut lowered = Lowered::new(&graph);
         passes::run(&graph, &mut lowered);
         let segments = segments(&graph, &lowered);
+        // In exact mode there is no Winograd, so no tile to skip.
+        let tracked = match (options.empty, options.mode) {
+            (Empty::Ignore, _) | (_, Mode::Exact) => BTreeSet::new(),
+            _ => tracked_steps(&graph, &lowered),
+        };
         Self {
             graph,
             lowered,
@@ -116,6 +126,8 @@ impl Program {
             schedule_order: VecDeque::new(),
             arena: Arena::default(),
             planning: Duration::ZERO,
+            tracked,
+            empty: None,
         }
     }
 
@@ -145,7 +157,8 @@ impl Program {
             reading: self.weights.reading,
             packing: self.weights.packing,
             planning: self.planning,
-            weight_bytes: self.weights.bytes(),
+            weight_bytes: self.weights.bytes()
+                + self.empty.as_ref().map_or(0, EmptyResponses::bytes),
             arena_bytes: self.arena.len(),
             scratch_bytes: self.cpu.scratch_bytes(),
         }
@@ -174,6 +187,7 @@ impl Program {
         let (mut bindings, inputs) = self.bind_inputs(inputs)?;
         let mut schedule: Option<Arc<Schedule>> = None;
         let mut defined: Vec<Tensor> = Vec::new();
+        let mut reached = Reached::default();
         for segment in 0..self.segments.len() {
             let next = self.schedule(segment, &bindings, schedule.as_deref())?;
             if segment == 0 {
@@ -186,20 +200,21 @@ impl Program {
                     std::mem::take(&mut defined),
                 )?;
             }
+            self.learn_empty_map(segment, &next);
             for call in &next.calls {
                 let Some(recording) = recording.as_deref_mut() else {
-                    defined = self.execute(call, &inputs, &mut bindings)?;
+                    defined = self.execute(call, &inputs, &mut bindings, &mut reached)?;
                     continue;
                 };
                 let begin = Instant::now();
-                defined = self.execute(call, &inputs, &mut bindings)?;
+                defined = self.execute(call, &inputs, &mut bindings, &mut reached)?;
                 recording.push(call.step, begin.duration_since(started), begin.elapsed());
             }
             schedule = Some(next);
         }
         let schedule = schedule.expect("a graph has at least one segment");
         if let Some(recording) = recording {
-            recording.finish(started.elapsed(), &bindings);
+            recording.finish(started.elapsed(), &bindings, reached.computed);
         }
         self.outputs(&schedule, &inputs, &bindings)
     }
@@ -299,6 +314,23 @@ impl Program {
         Ok(schedule)
     }
 
+    /// Computes the answers to the empty map when a segment needs them for the first time.
+    fn learn_empty_map(&mut self, segment: usize, schedule: &Schedule) {
+        let steps = self.segments[segment].clone();
+        if self.empty.is_some() || self.tracked.range(steps).next().is_none() {
+            return;
+        }
+        let start = Instant::now();
+        let calls = &schedule.calls;
+        self.empty = Some(EmptyResponses::compute(
+            &self.cpu,
+            &self.lowered,
+            &self.tracked,
+            calls,
+        ));
+        self.weights.packing += start.elapsed();
+    }
+
     /// Runs one call. A kernel that defines sizes gives its tensors back: they are stored at once when their place is planned already, and
     /// returned when the next segment has to plan it.
     fn execute(
@@ -306,6 +338,7 @@ impl Program {
         call: &Call,
         inputs: &[&[f32]],
         bindings: &mut Bindings,
+        reached: &mut Reached,
     ) -> Result<Vec<Tensor>, EngineError> {
         let step = &self.lowered.steps[call.step];
         let broken = |source| EngineError::Plan {
@@ -346,6 +379,20 @@ impl Program {
             return Ok(Vec::new());
         }
         let y = as_floats_mut(writes.first_mut().expect("every kernel writes one output"));
+        if self.tracked.contains(&call.step)
+            && let Some(mask) = reached.follow(step, &call.kernel, &reads)
+            && let Some(empty) = self.empty.as_ref().and_then(|empty| empty.get(call.step))
+        {
+            let tiles = match self.options.empty {
+                Empty::Skip => Tiles::Reached,
+                _ => Tiles::All,
+            };
+            let share = call
+                .kernel
+                .run_settled(&self.cpu, &reads, &mask, empty, tiles, y);
+            reached.computed.insert(call.step, share);
+            return Ok(Vec::new());
+        }
         if call.in_place {
             call.kernel.run_in_place(&self.cpu, &reads, y);
         } else {

@@ -250,7 +250,11 @@ fn assert_near(graph: &Graph, x: &Tensor, isa: Isa, options: Options, tolerance:
 }
 
 fn all_options() -> [Options; 4] {
-    let options = |mode, memory| Options { mode, memory };
+    let options = |mode, memory| Options {
+        mode,
+        memory,
+        ..Options::default()
+    };
     [
         options(Mode::Exact, Memory::Frugal),
         options(Mode::Exact, Memory::Keep),
@@ -279,7 +283,7 @@ proptest! {
         for graph in [convolutional(), transformer()] {
             let x = tensor("input", &[batch, 3, height, width]);
             for mode in [Mode::Exact, Mode::Fast] {
-                let with = |threads, memory| run(&graph, &x, threads, Isa::detect().unwrap(), Options { mode, memory });
+                let with = |threads, memory| run(&graph, &x, threads, Isa::detect().unwrap(), Options { mode, memory, ..Options::default() });
                 let one = with(1, Memory::Frugal);
                 prop_assert!(one == with(2, Memory::Frugal), "2 threads");
                 prop_assert!(one == with(3, Memory::Frugal), "3 threads");

@@ -120,7 +120,7 @@ impl Profile {
             let note = if info.is_constant {
                 "computed once".to_owned()
             } else {
-                info.algorithm.clone().unwrap_or_default()
+                note_of(&info, recording)
             };
             std::iter::once(Layer {
                 info,
@@ -427,6 +427,20 @@ impl Profile {
     }
 }
 
+/// The algorithm, and the share of its tiles that was computed where empty ones were skipped.
+fn note_of(info: &StepInfo, recording: &Recording) -> String {
+    let algorithm = info.algorithm.clone().unwrap_or_default();
+    let shares = recording.runs.iter();
+    let shares: Vec<f64> = shares
+        .filter_map(|run| run.computed.get(&info.step).copied())
+        .collect();
+    if shares.is_empty() {
+        return algorithm;
+    }
+    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+    format!("{algorithm}, {:.0} % of tiles computed", 100.0 * mean)
+}
+
 /// A fused layer: its time stands at the step that computes it, its cost too.
 fn fused_layer(host: &StepInfo, name: &str, kind: &'static str) -> Layer {
     let info = StepInfo {
@@ -513,6 +527,7 @@ mod tests {
                 .collect(),
             total: ms(total),
             bindings: Default::default(),
+            computed: Default::default(),
         };
         let mut recording = Recording::default();
         recording.runs = vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)];

@@ -1,5 +1,6 @@
 //! 2D convolutions on NCHW tensors.
 
+mod cells;
 mod choose;
 mod depthwise;
 mod gather;
@@ -7,13 +8,16 @@ mod implicit;
 mod narrow;
 mod packed;
 mod shape;
+mod skip;
 mod transpose_shape;
 mod transposed;
 mod winograd;
 
+pub use cells::CellMask;
 pub use choose::{choose_algorithm, supports};
 pub use depthwise::depthwise_conv2d;
 pub use packed::{PackedConv, conv2d};
 pub use shape::{ConvAlgorithm, ConvShape, Mode};
+pub use skip::{BorderAxis, EmptyResponse, Tiles, can_skip, conv2d_settled, seal_interior};
 pub use transpose_shape::ConvTransposeShape;
 pub use transposed::{PackedConvTranspose, conv_transpose2d};

@@ -101,6 +101,22 @@ impl PackedConv {
         self.algorithm
     }
 
+    /// Computes some tiles of F(4x4) only, given by their ascending numbers; the others stay as they are.
+    pub(super) fn conv2d_tiles(
+        &self,
+        cpu: &Cpu,
+        shape: &ConvShape,
+        x: &[f32],
+        epilogue: Epilogue<'_>,
+        tiles: &[u32],
+        y: &mut [f32],
+    ) {
+        let Weights::Winograd4(packed) = &self.weights else {
+            panic!("{} has no tiles to skip", self.algorithm);
+        };
+        winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, Some(tiles), y);
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         match &self.weights {
@@ -157,10 +173,10 @@ pub fn conv2d(
             implicit::conv2d(cpu, shape, packed, x, input_scale, epilogue, y)
         }
         Weights::Winograd4(packed) => {
-            winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, y)
+            winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, None, y)
         }
         Weights::Winograd2(packed) => {
-            winograd::conv2d::<F2, 2, 4>(cpu, shape, packed, x, epilogue, y)
+            winograd::conv2d::<F2, 2, 4>(cpu, shape, packed, x, epilogue, None, y)
         }
         Weights::Depthwise(weight) => depthwise_conv2d(cpu, shape, weight, x, epilogue, None, y),
         Weights::Narrow(weights) => narrow::conv2d(cpu, shape, weights, x, epilogue, y),

@@ -22,7 +22,7 @@ pub(super) struct Job<'a> {
     pub(super) x: &'a [f32],
     pub(super) epilogue: Epilogue<'a>,
     pub(super) y: SharedMut<'a, f32>,
-    pub(super) grid: TileGrid,
+    pub(super) grid: TileGrid<'a>,
     pub(super) buffers: Buffers,
 }
 

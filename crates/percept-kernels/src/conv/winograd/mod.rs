@@ -42,13 +42,14 @@ pub(crate) fn supports(shape: &ConvShape) -> bool {
         && shape.padding.iter().all(|&padding| padding <= 2)
 }
 
-/// Computes the convolution with tiles of size `T`, which the weights were packed for.
+/// Computes the convolution with tiles of size `T`, which the weights were packed for: all of it, or the tiles of a list.
 pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     cpu: &Cpu,
     shape: &ConvShape,
     weights: &WinogradWeights,
     x: &[f32],
     epilogue: Epilogue,
+    tiles: Option<&[u32]>,
     y: &mut [f32],
 ) {
     assert!(
@@ -58,10 +59,10 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     shape.check(None, x.len(), y.len());
     epilogue.check(shape.out_channels, y.len());
     weights.check(shape, IN * IN);
-    if y.is_empty() {
+    if y.is_empty() || tiles.is_some_and(<[u32]>::is_empty) {
         return;
     }
-    let grid = TileGrid::new(shape, OUT);
+    let grid = TileGrid::new(shape, OUT, tiles);
     let few = grid.total().div_ceil(PANEL) < FEW_PANELS;
     let buffers = if few {
         Buffers::new(IN * IN, shape.in_channels, CHANNELS_PER_SHARE, grid.total())

@@ -56,11 +56,11 @@ fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) 
     let (inputs, outputs) = (shape.in_channels, shape.out_channels);
     let weights = WinogradWeights::pack::<F4, 4, 6>(outputs, inputs, &weight);
     testing::check(&expected, 1e-4, |cpu, y| {
-        conv2d::<F4, 4, 6>(cpu, shape, &weights, &x, epilogue, y)
+        conv2d::<F4, 4, 6>(cpu, shape, &weights, &x, epilogue, None, y)
     });
     let weights = WinogradWeights::pack::<F2, 2, 4>(outputs, inputs, &weight);
     testing::check(&expected, 1e-5, |cpu, y| {
-        conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, y)
+        conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
     });
 }
 
@@ -139,6 +139,7 @@ fn weights_of_another_tile_size_are_refused() {
         &weights,
         &[0.0; 16],
         Epilogue::default(),
+        None,
         &mut [0.0; 16],
     );
 }

@@ -46,12 +46,14 @@ impl Panels {
     }
 }
 
-/// The tiles of a convolution.
+/// The tiles of a convolution: all of them, or a list.
 #[derive(Clone, Copy)]
-pub(super) struct TileGrid {
+pub(super) struct TileGrid<'a> {
     columns: usize,
     rows: usize,
     total: usize,
+    /// Ascending numbers of the tiles to compute; `None` for all.
+    list: Option<&'a [u32]>,
 }
 
 /// Neighbouring tiles of one tile row.
@@ -65,14 +67,19 @@ pub(super) struct Segment {
     pub(super) column: usize,
 }
 
-impl TileGrid {
-    pub(super) fn new(shape: &ConvShape, tile_out: usize) -> Self {
+impl<'a> TileGrid<'a> {
+    pub(super) fn new(shape: &ConvShape, tile_out: usize, list: Option<&'a [u32]>) -> Self {
         let columns = shape.out_width().div_ceil(tile_out);
         let rows = shape.out_height().div_ceil(tile_out);
+        let all = shape.batch * rows * columns;
+        if let Some(last) = list.and_then(<[u32]>::last) {
+            assert!((*last as usize) < all, "a tile outside the map");
+        }
         Self {
             columns,
             rows,
-            total: shape.batch * rows * columns,
+            total: list.map_or(all, <[u32]>::len),
+            list,
         }
     }
 
@@ -80,21 +87,32 @@ impl TileGrid {
         self.total
     }
 
-    /// Cuts `tiles` at row ends, and into segments of at most `longest` tiles.
+    /// The number, in the whole map, of the tile at this place of the sequence.
+    fn number(&self, place: usize) -> usize {
+        self.list.map_or(place, |list| list[place] as usize)
+    }
+
+    /// Cuts the tiles at these places at row ends, at gaps, and into segments of at most `longest` tiles.
     pub(super) fn segments(
         &self,
-        tiles: Range<usize>,
+        places: Range<usize>,
         longest: usize,
-    ) -> impl Iterator<Item = Segment> + Clone {
+    ) -> impl Iterator<Item = Segment> + Clone + use<'a> {
         let grid = *self;
-        let mut next = tiles.start;
+        let mut next = places.start;
         std::iter::from_fn(move || {
-            if next >= tiles.end {
+            if next >= places.end {
                 return None;
             }
-            let first = next - tiles.start;
-            let (line, column) = (next / grid.columns, next % grid.columns);
-            let count = longest.min(grid.columns - column).min(tiles.end - next);
+            let first = next - places.start;
+            let number = grid.number(next);
+            let (line, column) = (number / grid.columns, number % grid.columns);
+            let most = longest.min(grid.columns - column).min(places.end - next);
+            let adjacent = |count: &usize| grid.number(next + count) == number + count;
+            let count = match grid.list {
+                None => most,
+                Some(_) => (1..most).take_while(adjacent).count() + 1,
+            };
             next += count;
             Some(Segment {
                 first,
