@@ -9,7 +9,30 @@ use percept_kernels::Cpu;
 use percept_models::{Model, centerpoint};
 
 use crate::fail::{Blame, Fail, Result};
-use crate::inputs::{InputArgs, Tensors};
+use crate::inputs::{InputArgs, Tensors, read_input_tensors};
+
+/// What a network is measured on.
+#[derive(Args, Clone, Debug)]
+pub struct SourceArgs {
+    /// LiDAR networks: files with a sweep each [default: the synthetic world]
+    #[arg(long = "input", value_name = "FILE", num_args = 1.., conflicts_with = "input_tensors")]
+    files: Vec<PathBuf>,
+    /// Raw input tensors: a safetensors file with one tensor for each input
+    #[arg(long, value_name = "FILE")]
+    input_tensors: Option<PathBuf>,
+    #[command(flatten)]
+    points: PointArgs,
+}
+
+impl SourceArgs {
+    /// The tensors of one run.
+    pub fn tensors(&self, model: &Model, input: &InputArgs, cpu: &Cpu) -> Result<Tensors> {
+        match &self.input_tensors {
+            Some(path) => read_input_tensors(path, model),
+            None => self.points.tensors(model, input, &self.files, cpu),
+        }
+    }
+}
 
 /// How sweeps are read or made.
 #[derive(Args, Clone, Debug)]

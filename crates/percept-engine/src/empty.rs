@@ -241,15 +241,20 @@ impl Reached {
             Kernel::ConvTranspose { shape, .. } => {
                 self.get(step.inputs[0])?.through_conv_transpose(shape)
             }
-            Kernel::Concat { .. } => {
-                let mut mask = self.get(step.inputs[0])?.clone();
-                for &value in &step.inputs[1..] {
-                    mask.unite(self.get(value)?);
-                }
-                mask
-            }
+            Kernel::Concat { .. } => return self.join(step),
             _ => return None,
         };
+        let mask = Arc::new(mask);
+        self.by_value.insert(step.outputs[0], Arc::clone(&mask));
+        Some(mask)
+    }
+
+    /// Notes what a concatenation reaches, when that is known of all its parts.
+    pub fn join(&mut self, step: &Step) -> Option<Arc<CellMask>> {
+        let mut mask = self.get(*step.inputs.first()?)?.clone();
+        for &value in &step.inputs[1..] {
+            mask.unite(self.get(value)?);
+        }
         let mask = Arc::new(mask);
         self.by_value.insert(step.outputs[0], Arc::clone(&mask));
         Some(mask)

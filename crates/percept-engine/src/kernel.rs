@@ -113,6 +113,8 @@ pub enum Kernel {
     },
     ToDense(DenseShape),
     Defining(Defining),
+    /// A concatenation whose inputs were written where they belong.
+    Joined,
 }
 
 impl Kernel {
@@ -322,7 +324,9 @@ impl Kernel {
                 };
                 Some((kernel, size))
             }
-            Kernel::Concat { .. } => Some((Kernel::Concat { outer: 1 }, [height, width])),
+            Kernel::Concat { .. } | Kernel::Joined => {
+                Some((Kernel::Concat { outer: 1 }, [height, width]))
+            }
             _ => None,
         }
     }
@@ -481,6 +485,7 @@ impl Kernel {
                 sparse_conv(cpu, weights, x, pairs, starts, epilogue, y);
             }
             Kernel::ToDense(shape) => to_dense(cpu, shape, as_integers(reads[1]), reads[0], y),
+            Kernel::Joined => {}
             Kernel::Defining(_) => {
                 unreachable!("these give their tensors back; the program runs them")
             }

@@ -5,6 +5,7 @@
 mod defining;
 mod empty;
 mod error;
+mod join;
 mod kernel;
 mod lowering;
 mod options;

@@ -9,6 +9,7 @@ use std::ops::Range;
 use percept_graph::ValueId;
 use percept_kernels::aligned::LINE_BYTES;
 
+use crate::join::Joined;
 use crate::options::Memory;
 
 /// A value as the planner sees it.
@@ -57,19 +58,41 @@ pub struct Plan {
     pub buffers: Vec<Buffer>,
     /// Value -> its buffer.
     pub buffer_of: BTreeMap<ValueId, usize>,
+    /// Where values stand that are written straight into a larger one, in bytes from its start.
+    offset_of: BTreeMap<ValueId, usize>,
     /// Bytes of arena needed.
     pub arena_bytes: usize,
 }
 
 impl Plan {
-    /// Plans `lifetimes` (in order of birth) around the buffers of `earlier` that are still alive.
-    pub fn extend(earlier: &Plan, lifetimes: &[Lifetime], memory: Memory) -> Plan {
+    /// Plans `lifetimes` (in order of birth) around the buffers of `earlier` that are still alive. Joined values get no
+    /// buffer: they live in another value's, which exists from the first of them on.
+    pub fn extend(earlier: &Plan, lifetimes: &[Lifetime], joined: &Joined, memory: Memory) -> Plan {
         let mut plan = earlier.clone();
-        let mut open = assign_buffers(lifetimes, memory);
+        let mut own: Vec<Lifetime> = Vec::new();
+        for life in lifetimes
+            .iter()
+            .filter(|life| !joined.contains_key(&life.value))
+        {
+            let parts = joined.iter().filter(|(_, (host, _))| *host == life.value);
+            let births = parts.filter_map(|(part, _)| {
+                let part = lifetimes.iter().find(|life| life.value == *part)?;
+                Some(part.born)
+            });
+            own.push(Lifetime {
+                born: births.chain([life.born]).min().unwrap_or(life.born),
+                ..life.clone()
+            });
+        }
+        let mut open = assign_buffers(&own, memory);
         // Offsets are ranges starting at 0 until placed; ties keep the order of birth, so the plan is deterministic.
         open.sort_by_key(|buffer| (std::cmp::Reverse(buffer.range.end), buffer.born));
         for buffer in open {
             plan.place(buffer);
+        }
+        for (&part, &(host, offset)) in joined {
+            plan.buffer_of.insert(part, plan.buffer_of[&host]);
+            plan.offset_of.insert(part, offset);
         }
         plan
     }
@@ -98,11 +121,11 @@ impl Plan {
         self.buffers.push(buffer);
     }
 
-    /// The arena range of a value.
+    /// The arena range that a value starts in.
     pub fn range(&self, value: ValueId) -> Option<Range<usize>> {
-        self.buffer_of
-            .get(&value)
-            .map(|&i| self.buffers[i].range.clone())
+        let range = &self.buffers[*self.buffer_of.get(&value)?].range;
+        let offset = self.offset_of.get(&value).copied().unwrap_or(0);
+        Some(range.start + offset..range.end)
     }
 
     /// Bytes held while step `step` runs.
@@ -180,7 +203,9 @@ mod tests {
             .enumerate()
             .map(|(i, &id)| life(id, 1024, i, i + 1))
             .collect();
-        let plan = |chain: &[Lifetime], memory| Plan::extend(&Plan::default(), chain, memory);
+        let plan = |chain: &[Lifetime], memory| {
+            Plan::extend(&Plan::default(), chain, &Joined::new(), memory)
+        };
         assert_eq!(plan(&chain, Memory::Frugal).arena_bytes, 2 * 1024);
         assert_eq!(plan(&chain, Memory::Keep).arena_bytes, 4 * 1024);
         for i in 1..4 {
@@ -196,14 +221,42 @@ mod tests {
         let first = Plan::extend(
             &Plan::default(),
             &[life(ids[0], 640, 0, 5), life(ids[1], 64, 1, 2)],
+            &Joined::new(),
             Memory::Frugal,
         );
-        let both = Plan::extend(&first, &[life(ids[2], 64, 3, 4)], Memory::Frugal);
+        let both = Plan::extend(
+            &first,
+            &[life(ids[2], 64, 3, 4)],
+            &Joined::new(),
+            Memory::Frugal,
+        );
         assert_eq!(both.range(ids[0]), first.range(ids[0]));
         assert_eq!(
             both.range(ids[2]),
             first.range(ids[1]),
             "the dead buffer's place is reused"
+        );
+    }
+
+    #[test]
+    fn joined_values_live_inside_their_host() {
+        let ids = value_ids(4);
+        let lives = [
+            life(ids[0], 64, 0, 1),
+            life(ids[1], 128, 1, 3),
+            life(ids[2], 64, 2, 3),
+            life(ids[3], 192, 3, 4),
+        ];
+        let joined = Joined::from([(ids[1], (ids[3], 0)), (ids[2], (ids[3], 128))]);
+        let plan = Plan::extend(&Plan::default(), &lives, &joined, Memory::Frugal);
+        let start = plan.range(ids[3]).unwrap().start;
+        assert_eq!(plan.range(ids[1]).unwrap().start, start);
+        assert_eq!(plan.range(ids[2]).unwrap().start, start + 128);
+        assert_eq!(plan.buffers.len(), 2);
+        assert_eq!(
+            plan.live_bytes(1),
+            64 + 192,
+            "the host exists from its first part on"
         );
     }
 
@@ -216,7 +269,7 @@ mod tests {
             let mut lives: Vec<Lifetime> =
                 rows.iter().zip(&ids).map(|(&(bytes, born, span), &id)| life(id, bytes, born, born + span)).collect();
             lives.sort_by_key(|life| life.born);
-            let plan = Plan::extend(&Plan::default(), &lives, Memory::Frugal);
+            let plan = Plan::extend(&Plan::default(), &lives, &Joined::new(), Memory::Frugal);
             for (i, a) in plan.buffers.iter().enumerate() {
                 prop_assert!(a.range.start % LINE_BYTES == 0 && a.range.end <= plan.arena_bytes);
                 for b in &plan.buffers[..i] {

@@ -5,6 +5,7 @@ use percept_graph::{Bindings, Graph, Operator, ValueSource};
 use percept_kernels::machine::machine_memory_bytes;
 
 use crate::EngineError;
+use crate::join::Joined;
 use crate::lowering::Lowered;
 use crate::options::Memory;
 use crate::passes;
@@ -202,7 +203,8 @@ pub fn estimate_memory(
     Ok(MemoryEstimate {
         parameter_bytes: graph.params().iter().map(|param| param.bytes()).sum(),
         input_bytes: inputs.sum::<Result<u64, _>>()?,
-        arena_bytes: Plan::extend(&Plan::default(), &lifetimes, memory).arena_bytes as u64,
+        arena_bytes: Plan::extend(&Plan::default(), &lifetimes, &Joined::new(), memory).arena_bytes
+            as u64,
     })
 }
 

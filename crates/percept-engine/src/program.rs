@@ -378,6 +378,10 @@ impl Program {
             }
             return Ok(Vec::new());
         }
+        if matches!(call.kernel, Kernel::Joined) {
+            reached.join(step);
+            return Ok(Vec::new());
+        }
         let y = as_floats_mut(writes.first_mut().expect("every kernel writes one output"));
         if self.tracked.contains(&call.step)
             && let Some(mask) = reached.follow(step, &call.kernel, &reads)

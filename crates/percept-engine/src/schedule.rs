@@ -8,9 +8,10 @@ use percept_graph::{Bindings, Graph, GraphError, Op, ValueId, ValueSource};
 use percept_kernels::Cpu;
 
 use crate::EngineError;
+use crate::join::{Joined, joinable};
 use crate::kernel::Kernel;
 use crate::lowering::{Lowered, Step};
-use crate::options::Options;
+use crate::options::{Memory, Options};
 use crate::plan::{Lifetime, Plan};
 use crate::prepare::Weights;
 
@@ -47,6 +48,19 @@ pub struct Call {
     pub writes: Vec<Range<usize>>,
     /// Whether an operand is overwritten.
     pub in_place: bool,
+}
+
+impl Call {
+    /// A concatenation whose inputs were written in place: nothing is left to do.
+    fn joined(step: usize) -> Self {
+        Self {
+            step,
+            kernel: Kernel::Joined,
+            reads: Vec::new(),
+            writes: Vec::new(),
+            in_place: true,
+        }
+    }
 }
 
 /// A planned segment.
@@ -131,7 +145,18 @@ impl Schedule {
         let earlier_plan = earlier
             .map(|schedule| schedule.plan.clone())
             .unwrap_or_default();
-        let plan = Plan::extend(&earlier_plan, &lifetimes, context.options.memory);
+        let joined = match context.options.memory {
+            Memory::Frugal => {
+                let bytes_of: BTreeMap<ValueId, usize> = lifetimes
+                    .iter()
+                    .map(|life| (life.value, life.bytes))
+                    .collect();
+                let bytes = |value| bytes_of.get(&value).copied().unwrap_or(0);
+                joinable(lowered, &kernels, &last_use, bytes)
+            }
+            Memory::Keep => Joined::new(),
+        };
+        let plan = Plan::extend(&earlier_plan, &lifetimes, &joined, context.options.memory);
         let mut schedule = Schedule {
             calls: Vec::new(),
             plan,
@@ -139,6 +164,14 @@ impl Schedule {
         };
         for (index, kernel) in kernels {
             let writes_here = placed_here(index);
+            if let Some(part) = lowered.steps[index].inputs.first()
+                && joined
+                    .get(part)
+                    .is_some_and(|(host, _)| lowered.steps[index].outputs == [*host])
+            {
+                schedule.calls.push(Call::joined(index));
+                continue;
+            }
             let call = schedule.call(context, index, kernel, writes_here)?;
             schedule.calls.push(call);
         }

@@ -1,7 +1,6 @@
 //! `percept bench`: how fast a network is, over batches, sizes and threads.
 
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -17,7 +16,7 @@ use crate::inputs::{InputArgs, Tensors};
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs, Size, available_threads, parse_batch};
 use crate::outcome::Outcome;
-use crate::points::PointArgs;
+use crate::points::SourceArgs;
 use crate::progress;
 
 /// Measure a network or a single layer: median, spread, throughput, memory
@@ -40,10 +39,7 @@ pub struct Args {
     #[arg(long, value_name = "HxW,..", value_delimiter = ',')]
     size: Vec<Size>,
     #[command(flatten)]
-    points: PointArgs,
-    /// LiDAR networks: files with a sweep each [default: the synthetic world]
-    #[arg(long = "input", value_name = "FILE", num_args = 1..)]
-    files: Vec<PathBuf>,
+    source: SourceArgs,
     /// Seed of the input
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -107,7 +103,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     for setting in &settings {
         let cpu = common.cpu_with(setting.threads)?;
         let input = args.input(setting);
-        let tensors = args.points.tensors(&model, &input, &args.files, &cpu)?;
+        let tensors = args.source.tensors(&model, &input, &cpu)?;
         let shapes: Vec<(&str, Vec<usize>)> = tensors
             .iter()
             .map(|(n, t)| (n.as_str(), t.shape.clone()))
@@ -266,7 +262,7 @@ fn paced(
 ) -> Result<()> {
     let cpu = common.cpu_with(setting.threads)?;
     let input = args.input(setting);
-    let tensors = args.points.tensors(model, &input, &args.files, &cpu)?;
+    let tensors = args.source.tensors(model, &input, &cpu)?;
     let mut program = Program::new(model.graph.clone(), weights, cpu, args.engine.options());
     let named: Vec<_> = tensors
         .iter()

@@ -15,7 +15,7 @@ use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::{Outcome, write_text};
-use crate::points::PointArgs;
+use crate::points::SourceArgs;
 use crate::progress;
 
 /// Profile a network: time, memory, MACs and rate of each layer
@@ -36,10 +36,7 @@ pub struct Args {
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
-    points: PointArgs,
-    /// LiDAR networks: files with a sweep each [default: the synthetic world]
-    #[arg(long = "input", value_name = "FILE", num_args = 1..)]
-    files: Vec<PathBuf>,
+    source: SourceArgs,
     /// What a row is
     #[arg(long, value_enum, default_value = "layer")]
     by: By,
@@ -82,9 +79,7 @@ const WARM_UP_RUNS: usize = 2;
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let model = args.model.build()?;
     let cpu = common.cpu()?;
-    let inputs = args
-        .points
-        .tensors(&model, &args.input, &args.files, &cpu)?;
+    let inputs = args.source.tensors(&model, &args.input, &cpu)?;
     let weights = args.model.load(&model, common)?;
     let (threads, isa) = (cpu.threads(), cpu.isa());
     let peak_gflops = machine::peak_gflops(&cpu);

@@ -1,5 +1,8 @@
 //! CenterPoint in the zoo.
 
+use percept_graph::{Graph, GraphError};
+use percept_kernels::voxelize::VoxelGrid;
+
 use super::{CenterPoint, backbone_2d, backbone_3d};
 use crate::zoo::{Entry, Parts};
 use crate::{ModelError, Resolved, Setting, Task};
@@ -24,6 +27,13 @@ pub(crate) static ENTRIES: &[Entry] = &[
         &COARSE_SETTINGS,
     ),
     Entry {
+        name: "centerpoint-sparse",
+        description: "CenterPoint's sparse part: points to bird's-eye map",
+        task: Task::Features,
+        settings: &FINE_SETTINGS,
+        build: |name, settings| build(name, settings, CenterPoint::sparse_graph),
+    },
+    Entry {
         name: "centerpoint-dense",
         description: "CenterPoint's dense part: bird's-eye map to heads, as other engines can run it",
         task: Task::Features,
@@ -45,7 +55,7 @@ const fn entry(
         description,
         task: Task::Detect,
         settings,
-        build,
+        build: |name, settings| build(name, settings, CenterPoint::graph),
     }
 }
 
@@ -91,7 +101,11 @@ const fn settings(defaults: CenterPoint, range_m: f64, voxel_m: f64) -> [Setting
     ]
 }
 
-fn build(name: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+fn build(
+    name: &'static str,
+    settings: &Resolved,
+    graph: fn(&CenterPoint, &VoxelGrid) -> Result<Graph, GraphError>,
+) -> Result<Parts, ModelError> {
     let metres = |setting: &str| settings.number(setting) as f32;
     let network = CenterPoint {
         range_m: metres("range"),
@@ -118,7 +132,7 @@ fn build(name: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
         )));
     }
     let points = [SWEEP_POINTS, CenterPoint::POINT_CHANNELS];
-    let mut parts = Parts::new(network.graph(&grid)?, "points", points);
+    let mut parts = Parts::new(graph(&network, &grid)?, "points", points);
     parts.default_shapes.push(("counts", vec![1]));
     Ok(parts)
 }

@@ -83,14 +83,16 @@ impl CenterPoint {
     /// The network: `points` [P, 5] of all samples and the `counts` [N] of each to the maps of the six heads.
     pub fn graph(&self, grid: &VoxelGrid) -> Result<Graph, GraphError> {
         let mut b = Builder::new("CenterPoint");
-        let points = b.input("points", [Dim::symbol("P"), Self::POINT_CHANNELS.into()]);
-        let counts = b.input("counts", [Dim::symbol("N")]);
-        let [features, sites] = voxels::voxelize(&mut b, grid, points, counts);
-        let volume = backbone_3d::backbone(&mut b, features, sites, voxels::sparse_cells(grid));
-        let bev = b.module("map_to_bev_module", "HeightCompression", |b| {
-            volume.to_dense(b, counts)
-        });
+        let bev = sparse_part(&mut b, grid);
         dense_part(&mut b, bev);
+        b.finish()
+    }
+
+    /// The sparse part alone, from points to `bev` [N, 256, H, W]: to be compared with other sparse convolutions.
+    pub fn sparse_graph(&self, grid: &VoxelGrid) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("CenterPoint");
+        let bev = sparse_part(&mut b, grid);
+        b.output("bev", bev);
         b.finish()
     }
 
@@ -105,6 +107,19 @@ impl CenterPoint {
         dense_part(&mut b, bev);
         b.finish()
     }
+}
+
+fn sparse_part(b: &mut Builder, grid: &VoxelGrid) -> ValueId {
+    let points = b.input(
+        "points",
+        [Dim::symbol("P"), CenterPoint::POINT_CHANNELS.into()],
+    );
+    let counts = b.input("counts", [Dim::symbol("N")]);
+    let [features, sites] = voxels::voxelize(b, grid, points, counts);
+    let volume = backbone_3d::backbone(b, features, sites, voxels::sparse_cells(grid));
+    b.module("map_to_bev_module", "HeightCompression", |b| {
+        volume.to_dense(b, counts)
+    })
 }
 
 fn dense_part(b: &mut Builder, bev: ValueId) {
