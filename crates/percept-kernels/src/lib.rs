@@ -7,6 +7,7 @@
 pub mod activation;
 pub mod aligned;
 pub mod attention;
+pub mod boxes;
 pub mod conv;
 pub mod cpu;
 pub mod elementwise;

@@ -4,6 +4,7 @@
 //! kernel, and are what its property tests compare with. They also run whole graphs in f64.
 
 mod attention;
+mod boxes;
 mod conv;
 mod elementwise;
 mod matmul;
@@ -17,6 +18,7 @@ mod sparse;
 mod voxelize;
 
 pub use attention::attention;
+pub use boxes::{iou_bev, suppress};
 pub use conv::{conv_transpose2d, conv2d};
 pub use elementwise::{activate, binary, unary};
 pub use matmul::{linear, matmul};
