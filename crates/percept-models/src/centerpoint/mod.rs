@@ -6,6 +6,7 @@
 
 mod backbone_2d;
 mod backbone_3d;
+pub mod decode;
 mod entries;
 mod head;
 mod voxels;
