@@ -148,7 +148,9 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     debug_assert!(
         groups.len() >= groups_len(rows, part.depth) && panel.len() >= vectors * LANES * part.depth
     );
+    let activation = output.epilogue.activation;
     let whole = pieces.len() == 1 && columns == vectors * LANES;
+    let curved = part.last && is_curved(activation);
     // Short sums are over before memory answers: then ask for later tiles.
     let ahead = TILE_ROWS * (FETCH_DEPTH / part.depth);
     let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
@@ -160,11 +162,19 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
         // SAFETY: the operands are as long as the caller promises, and so is the output.
         unsafe {
             let start = pieces[0].offset + (row + done) * output.row_stride;
-            output.fetch(start + ahead * output.row_stride, columns);
+            // Past the last row follow the next panel's first ones.
+            let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
+            let next = pieces[0].offset + turns * TILE_COLUMNS;
+            output.fetch(next + (row + next_row) * output.row_stride, columns);
             for_tile_size!(count, vectors, |ROWS, VECTORS| {
                 let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
                 if whole {
-                    finish_tile(s, sums, output, start, at, part);
+                    let sums = finish_sums(s, sums, output, start, at, part);
+                    if curved {
+                        store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
+                    } else {
+                        store(s, sums, output.y.add(start), output.row_stride, false);
+                    }
                 } else {
                     store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
                 }
@@ -173,8 +183,19 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
                 for piece in pieces {
                     finish_piece(s, &tile, count, output, at, piece, part);
                 }
-            } else if part.last {
-                activate(s, output, start, count, columns);
+            } else if curved {
+                let y = output.y.add(start);
+                // Spelled out, so that the loops over the common ones have no match inside.
+                let stride = output.row_stride;
+                match activation {
+                    Activation::Silu => {
+                        activate(s, &tile, y, stride, count, vectors, Activation::Silu)
+                    }
+                    Activation::Gelu => {
+                        activate(s, &tile, y, stride, count, vectors, Activation::Gelu)
+                    }
+                    other => activate(s, &tile, y, stride, count, vectors, other),
+                }
             }
         }
         prefetch.step();
@@ -182,74 +203,119 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     }
 }
 
-/// What a step of the epilogue needs for one tile, without the curved activations.
-#[inline(always)]
-fn floor_of(activation: Activation) -> f32 {
-    if activation == Activation::Relu {
-        0.0
-    } else {
-        f32::NEG_INFINITY
-    }
-}
-
 fn is_curved(activation: Activation) -> bool {
     !matches!(activation, Activation::Identity | Activation::Relu)
 }
 
-/// Finishes a tile of whole vectors from its registers, but for curved activations.
+/// Applies a curved activation to a tile on its way to the output.
+///
+/// A loop of its own: in every tile size it would be most of the code, and together with the other steps there would be
+/// too few vectors in flight at a time.
 #[inline(always)]
-unsafe fn finish_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+unsafe fn activate<S: Simd>(
     s: S,
-    sums: [[S::V; VECTORS]; ROWS],
-    output: &Output<'_>,
-    start: usize,
-    (row, column): (usize, usize),
-    part: DepthPart,
+    tile: &[f32; TILE_ROWS * TILE_COLUMNS],
+    y: *mut f32,
+    stride: usize,
+    rows: usize,
+    vectors: usize,
+    activation: Activation,
 ) {
-    // SAFETY: the caller of `multiply_panel` promises that these parts of the output, the bias and the residual exist.
-    unsafe {
-        if !part.last {
-            return store(s, sums, output.y.add(start), output.row_stride, !part.first);
-        }
-        let floor = s.splat(floor_of(output.epilogue.activation));
-        for i in 0..ROWS {
-            for j in 0..VECTORS {
-                let at = start + i * output.row_stride + j * LANES;
-                let mut sum = sums[i][j];
-                if !part.first {
-                    sum = s.add(sum, s.load(output.y.add(at)));
-                }
-                if let Some(bias) = output.epilogue.bias {
-                    let bias = match output.bias_axis {
-                        BiasAxis::Rows => s.splat(*bias.get_unchecked(row + i)),
-                        BiasAxis::Columns => s.load(bias.as_ptr().add(column + j * LANES)),
-                    };
-                    sum = s.add(sum, bias);
-                }
-                if let Some(residual) = output.epilogue.residual {
-                    sum = s.add(sum, s.load(residual.as_ptr().add(at)));
-                }
-                s.store(output.y.add(at), s.max(floor, sum));
+    for i in 0..rows {
+        // SAFETY: the tile lies in the output, by the contract of `multiply_panel`.
+        unsafe {
+            let (from, to) = (tile.as_ptr().add(i * TILE_COLUMNS), y.add(i * stride));
+            match vectors {
+                1 => activate_vectors::<S, 1>(s, from, to, activation),
+                2 => activate_vectors::<S, 2>(s, from, to, activation),
+                _ => activate_vectors::<S, 3>(s, from, to, activation),
             }
         }
     }
 }
 
-/// Applies a curved activation to a finished tile. A loop of its own, because unrolled into every tile size it would be
-/// most of the code.
+/// Applies an activation to `N` vectors side by side.
 #[inline(always)]
-unsafe fn activate<S: Simd>(s: S, output: &Output<'_>, start: usize, rows: usize, columns: usize) {
-    let activation = output.epilogue.activation;
-    if !is_curved(activation) {
-        return;
+unsafe fn activate_vectors<S: Simd, const N: usize>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    activation: Activation,
+) {
+    // SAFETY: the caller gives N vectors to read and to write.
+    unsafe {
+        let mut values = [s.splat(0.0); N];
+        for j in 0..N {
+            values[j] = s.load(from.add(j * LANES));
+        }
+        for j in 0..N {
+            s.store(to.add(j * LANES), activation.apply(s, values[j]));
+        }
     }
-    for i in 0..rows {
-        for j in (0..columns).step_by(LANES) {
-            // SAFETY: the tile lies in the output, by the contract of `multiply_panel`.
-            unsafe {
-                let y = output.y.add(start + i * output.row_stride + j);
-                s.store(y, activation.apply(s, s.load(y)));
+}
+
+/// Everything that happens to the sums of a tile of whole vectors, but for curved activations.
+///
+/// One short loop a step, which the compiler unrolls, or else the sums would go through memory.
+#[inline(always)]
+unsafe fn finish_sums<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    s: S,
+    mut sums: [[S::V; VECTORS]; ROWS],
+    output: &Output<'_>,
+    start: usize,
+    (row, column): (usize, usize),
+    part: DepthPart,
+) -> [[S::V; VECTORS]; ROWS] {
+    let stride = output.row_stride;
+    // SAFETY: the caller of `multiply_panel` promises that these parts of the output, the bias and the residual exist.
+    unsafe {
+        if !part.first {
+            add_tile(s, &mut sums, output.y.add(start), stride);
+        }
+        if !part.last {
+            return sums;
+        }
+        if let Some(bias) = output.epilogue.bias {
+            match output.bias_axis {
+                BiasAxis::Rows => {
+                    for i in 0..ROWS {
+                        let bias = s.splat(*bias.get_unchecked(row + i));
+                        for j in 0..VECTORS {
+                            sums[i][j] = s.add(sums[i][j], bias);
+                        }
+                    }
+                }
+                BiasAxis::Columns => add_tile(s, &mut sums, bias.as_ptr().add(column), 0),
             }
+        }
+        if let Some(residual) = output.epilogue.residual {
+            add_tile(s, &mut sums, residual.as_ptr().add(start), stride);
+        }
+        if output.epilogue.activation == Activation::Relu {
+            for i in 0..ROWS {
+                for j in 0..VECTORS {
+                    sums[i][j] = Activation::Relu.apply(s, sums[i][j]);
+                }
+            }
+        }
+    }
+    sums
+}
+
+/// Adds the values at `from`, in rows `stride` apart.
+#[inline(always)]
+unsafe fn add_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
+    s: S,
+    sums: &mut [[S::V; VECTORS]; ROWS],
+    from: *const f32,
+    stride: usize,
+) {
+    for i in 0..ROWS {
+        for j in 0..VECTORS {
+            // SAFETY: the caller gives a tile of readable floats.
+            sums[i][j] = s.add(sums[i][j], unsafe {
+                s.load(from.add(i * stride + j * LANES))
+            });
         }
     }
 }

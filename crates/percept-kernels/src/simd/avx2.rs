@@ -166,6 +166,13 @@ impl Simd for Avx2 {
             _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
         })
     }
+    #[inline(always)]
+    fn times_pow2(self, a: __m256, n_plus_rounder: __m256) -> __m256 {
+        supported!({
+            let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(n_plus_rounder));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), exponent))
+        })
+    }
 
     #[inline(always)]
     fn less(self, a: __m256, b: __m256) -> __m256 {

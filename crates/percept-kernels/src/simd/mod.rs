@@ -14,6 +14,9 @@ pub use portable::Portable;
 /// Lanes of a vector, on every instruction set (so packed layouts are shared).
 pub const LANES: usize = 8;
 
+/// Adding it rounds a float of at most 2^21 to a whole number, which then stands in the lowest bits of the sum.
+pub const ROUNDER: f32 = 12_582_912.0;
+
 /// Arithmetic on vectors of [`LANES`] floats.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// A vector of 8 floats.
@@ -98,6 +101,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn round(self, a: Self::V) -> Self::V;
     /// 2^a for integer-valued a in -126..=127.
     fn pow2(self, a: Self::V) -> Self::V;
+    /// `a * 2^n`, where `n` comes as `n + ROUNDER` and neither `a` nor the product is near the ends of the range.
+    fn times_pow2(self, a: Self::V, n_plus_rounder: Self::V) -> Self::V;
 
     /// a < b (false for NaN).
     fn less(self, a: Self::V, b: Self::V) -> Self::Mask;

@@ -118,6 +118,13 @@ impl Simd for Portable {
     }
 
     #[inline(always)]
+    fn times_pow2(self, a: F32x8, n_plus_rounder: F32x8) -> F32x8 {
+        each(|i| {
+            let exponent = n_plus_rounder.0[i].to_bits() << 23;
+            f32::from_bits(a.0[i].to_bits().wrapping_add(exponent))
+        })
+    }
+    #[inline(always)]
     fn less(self, a: F32x8, b: F32x8) -> [bool; LANES] {
         std::array::from_fn(|i| a.0[i] < b.0[i])
     }

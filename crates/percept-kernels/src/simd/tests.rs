@@ -36,6 +36,10 @@ impl Kernel for Operations {
         binary("pow2", s.pow2(s.round(x)), |x, _| {
             x.round_ties_even().exp2()
         });
+        let whole = s.add(y, s.splat(ROUNDER));
+        binary("times_pow2", s.times_pow2(s.splat(0.75), whole), |_, y| {
+            0.75 * y.round_ties_even().exp2()
+        });
         binary("less", s.select(s.less(x, y), x, z), |x, y| {
             if x < y { x } else { 0.75 }
         });
