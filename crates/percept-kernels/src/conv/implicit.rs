@@ -27,14 +27,13 @@ const PIXELS: [usize; 2] = [4 * TILE_COLUMNS, 16 * TILE_COLUMNS];
 const WEIGHTS: usize = 32 * 1024;
 /// Blocks to cut a convolution into at least. One with fewer pixel blocks gathers its input once, for all, and is cut by
 /// output channels.
-const BLOCKS: usize = 8;
-/// Fewest output channels of such a block.
-const BLOCK_CHANNELS: usize = 32;
+pub(super) const BLOCKS: usize = 8;
 /// Pixel blocks that a thread takes in a row at most, so that it can fetch the next one's input early.
 const RUN: usize = 4;
-/// Padding of gathered panels: for the gathering's slack, and so that they do not all begin in the same cache sets.
-const PANEL_PADDING: usize = FLOATS_PER_LINE;
-const _: () = assert!(PANEL_PADDING >= SLACK);
+/// Padding of gathered panels: for the gathering's slack and an odd depth of a thin panel, and so that they do not all begin
+/// in the same cache sets.
+const PANEL_PADDING: usize = 2 * FLOATS_PER_LINE;
+const _: () = assert!(PANEL_PADDING >= SLACK + FLOATS_PER_LINE);
 
 /// Weights packed as `[group][depth part][rows / 4][depth][4]`.
 #[derive(Debug)]
@@ -143,14 +142,14 @@ pub(crate) fn conv2d(
 }
 
 /// A convolution on its way.
-struct Job<'a> {
-    shape: &'a ConvShape,
-    weights: &'a [f32],
-    x: &'a [f32],
-    input_scale: Option<&'a [f32]>,
-    depths: Parts,
-    pixel_blocks: Parts,
-    output: Output<'a>,
+pub(super) struct Job<'a> {
+    pub(super) shape: &'a ConvShape,
+    pub(super) weights: &'a [f32],
+    pub(super) x: &'a [f32],
+    pub(super) input_scale: Option<&'a [f32]>,
+    pub(super) depths: Parts,
+    pub(super) pixel_blocks: Parts,
+    pub(super) output: Output<'a>,
 }
 
 impl Job<'_> {
@@ -170,55 +169,33 @@ impl Job<'_> {
         });
     }
 
-    /// All panels are gathered first; then blocks of output channels and pixels are multiplied.
-    fn gather_then_multiply(&self, cpu: &Cpu) {
-        let (shape, depths) = (self.shape, self.depths);
-        let pixels = shape.batch * shape.out_pixels();
-        let panels = pixels.div_ceil(TILE_COLUMNS);
-        let panel_len = self.panel_len();
-        let row_splits = BLOCKS.div_ceil(shape.groups * self.pixel_blocks.count());
-        let row_splits = row_splits.min(shape.group_out().div_ceil(BLOCK_CHANNELS));
-        let row_blocks = Parts::exactly(row_splits, shape.group_out(), TILE_ROWS);
-        let mut shared = cpu.shared_scratch();
-        let [gathered] = shared.floats([shape.groups * depths.count() * panels * panel_len]);
-        let target = SharedMut::new(gathered);
-        cpu.parallel(shape.groups * panels, &|block, _| {
-            let (group, panel) = (block / panels, block % panels);
-            cpu.isa().run(Gather {
-                job: self,
-                group,
-                panel,
-                panels,
-                target: &target,
-            });
-        });
-        let gathered = &*gathered;
-        let blocks = row_blocks.count() * self.pixel_blocks.count();
-        cpu.parallel(shape.groups * blocks, &|block, _| {
-            let (group, block) = (block / blocks, block % blocks);
-            let pixels = self.pixel_blocks.range(block % self.pixel_blocks.count());
-            let rows = row_blocks.range(block / self.pixel_blocks.count());
-            cpu.isa().run(Multiply {
-                job: self,
-                group,
-                rows,
-                pixels,
-                panels,
-                gathered,
-            });
-        });
-    }
-
     /// Floats from one gathered panel to the next.
-    fn panel_len(&self) -> usize {
+    pub(super) fn panel_len(&self) -> usize {
         TILE_COLUMNS * self.depths.longest() + PANEL_PADDING
     }
 
     /// The input channels of a part of the depth.
     #[inline(always)]
-    fn channels(&self, group: usize, depth: &Range<usize>) -> Range<usize> {
+    pub(super) fn channels(&self, group: usize, depth: &Range<usize>) -> Range<usize> {
         let at = |depth: usize| group * self.shape.group_in() + depth / self.shape.taps();
         at(depth.start)..at(depth.end)
+    }
+
+    #[inline(always)]
+    pub(super) fn depth_part(&self, depth: &Range<usize>) -> DepthPart {
+        DepthPart {
+            depth: depth.len(),
+            first: depth.start == 0,
+            last: depth.end == self.shape.group_in() * self.shape.taps(),
+        }
+    }
+
+    /// The packed weights of a group, over one part of the depth.
+    #[inline(always)]
+    pub(super) fn weights_of(&self, group: usize, depth: &Range<usize>) -> &[f32] {
+        let rows = self.shape.group_out();
+        let group_depth = self.shape.group_in() * self.shape.taps();
+        &self.weights[group * groups_len(rows, group_depth) + groups_len(rows, depth.start)..]
     }
 
     /// Multiplies gathered panels with rows of the weights, over one part of the depth.
@@ -226,7 +203,7 @@ impl Job<'_> {
     /// # Safety
     /// No other block may write these rows and pixels of the output.
     #[inline(always)]
-    unsafe fn multiply<S: Simd>(
+    pub(super) unsafe fn multiply<S: Simd>(
         &self,
         s: S,
         group: usize,
@@ -237,15 +214,8 @@ impl Job<'_> {
         prefetch: &mut Prefetch,
     ) {
         let shape = self.shape;
-        let group_depth = shape.group_in() * shape.taps();
-        let part = DepthPart {
-            depth: depth.len(),
-            first: depth.start == 0,
-            last: depth.end == group_depth,
-        };
-        let start = group * groups_len(shape.group_out(), group_depth)
-            + groups_len(shape.group_out(), depth.start);
-        let weights = &self.weights[start..];
+        let part = self.depth_part(depth);
+        let weights = self.weights_of(group, depth);
         let chunks = Parts::at_most(
             (WEIGHTS / depth.len()).next_multiple_of(TILE_ROWS),
             rows.len(),
@@ -325,98 +295,6 @@ impl Kernel for Run<'_> {
                 // SAFETY: blocks have their own pixels, and groups their own channels.
                 unsafe { job.multiply(s, group, &rows, &depth, plans, panels, &mut prefetch) };
             }
-        }
-    }
-}
-
-/// Gathers one panel, all of its depth.
-struct Gather<'a> {
-    job: &'a Job<'a>,
-    group: usize,
-    panel: usize,
-    panels: usize,
-    target: &'a SharedMut<'a, f32>,
-}
-
-impl Kernel for Gather<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Gather {
-            job,
-            group,
-            panel,
-            panels,
-            target,
-        } = self;
-        let panel_len = job.panel_len();
-        let first = panel * TILE_COLUMNS;
-        let mut plan = PanelPlan::default();
-        plan.set(
-            job.shape,
-            first..(first + TILE_COLUMNS).min(job.shape.batch * job.shape.out_pixels()),
-        );
-        for (index, depth) in job.depths.ranges().enumerate() {
-            let start = ((group * job.depths.count() + index) * panels + panel) * panel_len;
-            // SAFETY: each panel has its own place.
-            let target = unsafe { target.slice(start..start + panel_len) };
-            plan.pack(
-                s,
-                job.shape,
-                job.x,
-                job.input_scale,
-                job.channels(group, &depth),
-                target,
-            );
-        }
-    }
-}
-
-/// Multiplies rows of the weights with a block of pixels that were gathered before.
-struct Multiply<'a> {
-    job: &'a Job<'a>,
-    group: usize,
-    rows: Range<usize>,
-    pixels: Range<usize>,
-    panels: usize,
-    gathered: &'a [f32],
-}
-
-impl Kernel for Multiply<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Multiply {
-            job,
-            group,
-            rows,
-            pixels,
-            panels,
-            gathered,
-        } = self;
-        let mut plans = Vec::with_capacity(pixels.len().div_ceil(TILE_COLUMNS));
-        for first in pixels.clone().step_by(TILE_COLUMNS) {
-            let mut plan = PanelPlan::default();
-            plan.set_pieces(job.shape, first..(first + TILE_COLUMNS).min(pixels.end));
-            plans.push(plan);
-        }
-        for (index, depth) in job.depths.ranges().enumerate() {
-            let first = (group * job.depths.count() + index) * panels + pixels.start / TILE_COLUMNS;
-            let gathered = &gathered[first * job.panel_len()..];
-            // SAFETY: blocks have their own rows and pixels, and groups their own channels.
-            unsafe {
-                job.multiply(
-                    s,
-                    group,
-                    &rows,
-                    &depth,
-                    &plans,
-                    gathered,
-                    &mut Prefetch::none(),
-                )
-            };
         }
     }
 }

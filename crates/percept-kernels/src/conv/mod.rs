@@ -9,6 +9,7 @@ mod narrow;
 mod packed;
 mod shape;
 mod skip;
+mod small_map;
 mod transpose_shape;
 mod transposed;
 mod winograd;

@@ -384,4 +384,42 @@ mod tests {
             extras,
         );
     }
+
+    #[test]
+    fn pixels_that_full_panels_leave_over() {
+        for (batch, width, in_channels, activation) in [
+            (1, 25, 300, Activation::Silu),
+            (1, 26, 7, Activation::Relu),
+            (3, 17, 301, Activation::Identity),
+            (2, 2, 64, Activation::Relu),
+        ] {
+            let shape = ConvShape {
+                batch,
+                in_channels,
+                height: 1,
+                width,
+                out_channels: 37,
+                kernel: [1, 1],
+                stride: [1, 1],
+                padding: [0, 0],
+                dilation: [1, 1],
+                groups: 1,
+            };
+            let extras = Extras {
+                bias: true,
+                residual: true,
+                scale: true,
+                activation,
+            };
+            compare(&shape, extras);
+            compare(
+                &ConvShape {
+                    kernel: [1, 3],
+                    padding: [0, 1],
+                    ..shape
+                },
+                extras,
+            );
+        }
+    }
 }

@@ -10,6 +10,7 @@ mod linear;
 mod matmul;
 pub(crate) mod pack;
 pub(crate) mod product;
+pub(crate) mod thin;
 pub(crate) mod tile;
 
 pub use linear::{PackedLinear, linear};
