@@ -2,7 +2,7 @@
 //!
 //! 12 accumulators hide the latency of the multiply-adds; 3 vectors of B and one broadcast of A fill the 16 registers.
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, prefetch_read};
 
 /// Rows of a tile, and of a packed group of A.
 pub(crate) const TILE_ROWS: usize = 4;
@@ -22,11 +22,35 @@ const UNROLL: usize = 4;
 pub(crate) unsafe fn accumulate<S: Simd, const ROWS: usize, const VECTORS: usize>(
     s: S,
     depth: usize,
+    a: *const f32,
+    b: *const f32,
+) -> [[S::V; VECTORS]; ROWS] {
+    // SAFETY: passed on from the caller.
+    unsafe { accumulate_fetching::<S, ROWS, VECTORS, 0>(s, depth, a, b) }
+}
+
+/// [`accumulate`] for an A that comes from memory: asks for what follows it, `AHEAD` floats on.
+///
+/// # Safety
+/// As for [`accumulate`].
+#[inline(always)]
+pub(crate) unsafe fn accumulate_fetching<
+    S: Simd,
+    const ROWS: usize,
+    const VECTORS: usize,
+    const AHEAD: usize,
+>(
+    s: S,
+    depth: usize,
     mut a: *const f32,
     mut b: *const f32,
 ) -> [[S::V; VECTORS]; ROWS] {
     let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
     for _ in 0..depth / UNROLL {
+        // The steps written out take one cache line of A.
+        if AHEAD > 0 {
+            prefetch_read(a.wrapping_add(AHEAD));
+        }
         for step in 0..UNROLL {
             // SAFETY: the caller gives whole rows of `depth` steps.
             unsafe {

@@ -1,8 +1,11 @@
 //! The multiplications: one small GEMM a position, filters [group][channel][4] by tiles [channel][tile of the panel].
 
 use super::prefetch::Prefetcher;
-use crate::gemm::tile::{TILE_ROWS, accumulate, store};
+use crate::gemm::tile::{TILE_ROWS, accumulate_fetching, store};
 use crate::simd::Simd;
+
+/// Floats between the filters in use and those being fetched: transformed filters are larger than the caches.
+const FILTERS_AHEAD: usize = 2048;
 
 /// One panel of V at one position.
 #[derive(Clone, Copy)]
@@ -55,8 +58,12 @@ impl Panel {
             // SAFETY: the caller vouches for all groups and rows.
             unsafe {
                 let filters = filters.add(group * TILE_ROWS * self.channels);
-                let sums =
-                    accumulate::<S, TILE_ROWS, VECTORS>(s, self.channels, filters, self.values);
+                let sums = accumulate_fetching::<S, TILE_ROWS, VECTORS, FILTERS_AHEAD>(
+                    s,
+                    self.channels,
+                    filters,
+                    self.values,
+                );
                 store(
                     s,
                     sums,
