@@ -53,8 +53,7 @@ pub fn sparse_conv<T: Real>(
         for k in 0..out_channels {
             for c in 0..in_channels {
                 let w = weight[(k * window.taps() + tap) * in_channels + c];
-                y[output * out_channels + k] =
-                    y[output * out_channels + k] + w * x[input * in_channels + c];
+                y[output * out_channels + k] += w * x[input * in_channels + c];
             }
         }
     });

@@ -10,6 +10,7 @@ pub struct Golden {
     file: Safetensors,
 }
 
+#[allow(dead_code)] // each test file uses a part of it
 impl Golden {
     /// A fixture of this repository.
     pub fn fixture(name: &str) -> Self {
