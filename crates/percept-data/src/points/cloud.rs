@@ -1,8 +1,7 @@
 use std::path::Path;
 
-use half::f16;
-
 use super::error::{PointsError, read_bytes};
+use super::file::f16_columns;
 use super::frame::Point;
 
 /// Reads a KITTI velodyne `.bin`: little-endian f32 x, y, z, intensity.
@@ -37,10 +36,7 @@ pub fn read_nuscenes_cloud(path: &Path) -> Result<Vec<Point>, PointsError> {
 /// Reads merged sweeps stored as little-endian f16 x, y, z, intensity, age in seconds.
 pub fn read_merged_f16(path: &Path) -> Result<Vec<Point>, PointsError> {
     decode_rows::<10>(path, "points of 5 x f16", |row| {
-        let (columns, _) = row.as_chunks::<2>();
-        let mut values = columns.iter().map(|c| f16::from_le_bytes(*c).to_f32());
-        let [x, y, z, intensity, age_s] =
-            std::array::from_fn(|_| values.next().unwrap_or(f32::NAN));
+        let [x, y, z, intensity, age_s] = f16_columns(row);
         Ok(Point {
             position: [x, y, z],
             intensity,
@@ -77,17 +73,18 @@ pub fn encode_nuscenes_cloud(points: &[Point]) -> Vec<u8> {
         .collect()
 }
 
-fn f32_columns<const ROW: usize, const N: usize>(row: &[u8; ROW]) -> [f32; N] {
+/// The columns of a row of f32.
+pub(super) fn f32_columns<const ROW: usize, const N: usize>(row: &[u8; ROW]) -> [f32; N] {
     let (columns, _) = row.as_chunks::<4>();
     std::array::from_fn(|i| columns.get(i).map_or(f32::NAN, |c| f32::from_le_bytes(*c)))
 }
 
-fn decode_rows<const ROW: usize>(
+/// The rows of a file that holds nothing else.
+pub(super) fn split_rows<'a, const ROW: usize>(
     path: &Path,
+    bytes: &'a [u8],
     rows: &'static str,
-    decode: impl Fn(&[u8; ROW]) -> Result<Point, (&'static str, f32)>,
-) -> Result<Vec<Point>, PointsError> {
-    let bytes = read_bytes(path)?;
+) -> Result<&'a [[u8; ROW]], PointsError> {
     let (chunks, rest) = bytes.as_chunks::<ROW>();
     if !rest.is_empty() {
         return Err(PointsError::PartialRow {
@@ -97,6 +94,16 @@ fn decode_rows<const ROW: usize>(
             rows,
         });
     }
+    Ok(chunks)
+}
+
+fn decode_rows<const ROW: usize>(
+    path: &Path,
+    rows: &'static str,
+    decode: impl Fn(&[u8; ROW]) -> Result<Point, (&'static str, f32)>,
+) -> Result<Vec<Point>, PointsError> {
+    let bytes = read_bytes(path)?;
+    let chunks = split_rows::<ROW>(path, &bytes, rows)?;
     let finite = |point: Point| {
         let [x, y, z] = point.position;
         let columns = [

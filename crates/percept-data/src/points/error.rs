@@ -2,6 +2,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::error::FileError;
+
 /// What can go wrong when point clouds, labels, poses and tables are read.
 #[derive(Debug, Error)]
 pub enum PointsError {
@@ -98,6 +100,33 @@ pub enum PointsError {
         /// How many there are.
         frames: usize,
     },
+    /// A format of points that percept knows and does not read.
+    #[error("{}: {what} is not supported", path.display())]
+    Unsupported {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
+    /// A file of rows whose length fits several formats, or none.
+    #[error("{}: {bytes} bytes fit {}", path.display(), if fitting.is_empty() { "none of the point formats".to_owned() } else { fitting.join(", ") })]
+    AmbiguousFormat {
+        /// The file.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+        /// The names of the formats that it could be.
+        fitting: Vec<&'static str>,
+    },
+    /// A file whose name tells no format.
+    #[error("{}: not a known point format: expected .pcd.bin, .bin, .pcd, .ply or .npy", path.display())]
+    UnknownFormat {
+        /// The file.
+        path: PathBuf,
+    },
+    /// An array file that cannot be read.
+    #[error(transparent)]
+    Array(#[from] FileError),
     /// A path that holds none of the known layouts.
     #[error(
         "{}: not a known layout: expected a .pcd.bin or .bin point cloud, a nuScenes folder (with v1.0-*/) or a SemanticKITTI folder (with sequences/)",
@@ -110,6 +139,16 @@ pub enum PointsError {
 }
 
 impl PointsError {
+    /// What the user can do about it, where there is something.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::AmbiguousFormat { .. } | Self::UnknownFormat { .. } => {
+                Some("say what it is: --format nuscenes, kitti, f16x5, pcd, ply or npy")
+            }
+            _ => None,
+        }
+    }
+
     /// Wraps a system error with the path it happened on.
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Self {
         Self::Io {

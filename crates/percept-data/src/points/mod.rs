@@ -7,6 +7,7 @@
 mod cloud;
 mod dataset;
 mod error;
+mod file;
 mod frame;
 mod label;
 pub mod nuscenes;
@@ -19,6 +20,7 @@ pub use cloud::{
 };
 pub use dataset::{LidarDataset, read_annotations};
 pub use error::PointsError;
+pub use file::{PointCloud, PointFormat, read_points};
 pub use frame::{
     Box3d, EGO_HALF_EXTENT_M, LidarConvention, LidarFrame, ObjectClass, Point, append_older_sweep,
 };
