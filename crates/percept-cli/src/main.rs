@@ -1,5 +1,6 @@
 //! The `percept` command: thin, one file a verb.
 
+mod detections;
 mod fail;
 mod inputs;
 mod model;

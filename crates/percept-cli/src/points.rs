@@ -1,6 +1,6 @@
 //! LiDAR sweeps as inputs: from files, or from the synthetic world.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use percept_data::points::Point;
@@ -49,6 +49,12 @@ fn parse_sweeps(text: &str) -> std::result::Result<usize, String> {
     }
 }
 
+/// A cloud and what it is called.
+pub struct Sweep {
+    pub name: String,
+    pub points: Vec<Point>,
+}
+
 impl PointArgs {
     /// The tensors of one run: of these files, or of the synthetic world's frames; of seeded values for networks that take
     /// no points.
@@ -59,41 +65,54 @@ impl PointArgs {
         files: &[PathBuf],
         cpu: &Cpu,
     ) -> Result<Tensors> {
-        if !model.takes_points() {
-            return match files {
-                [] => input.seeded_tensors(model),
-                _ => Err(Fail::usage(format!(
-                    "{} takes no LiDAR points, so it is measured on a seeded input",
-                    model.name
-                ))),
-            };
+        if model.takes_points() {
+            return Ok(tensors_of(&self.sweeps(input, files, cpu)?));
         }
-        let batch = input.batch.unwrap_or(1);
-        let samples: Vec<Vec<f32>> = match files {
-            [] => {
-                let config = WorldConfig {
-                    sweeps: self.sweeps,
-                    ..WorldConfig::new(WorldKind::NuScenes, input.seed)
-                };
-                let mut world = World::new(config);
-                (0..batch)
-                    .map(|frame| values(&world.frame(cpu, frame).points))
-                    .collect()
-            }
-            files => files
-                .iter()
-                .map(|path| {
-                    let points = percept_data::points::read_nuscenes_cloud(path).bad_input()?;
-                    Ok(values(&points))
-                })
-                .collect::<Result<_>>()?,
-        };
-        let samples: Vec<&[f32]> = samples.iter().map(Vec::as_slice).collect();
-        let inputs = centerpoint::inputs(&samples);
-        Ok(inputs
-            .map(|(name, tensor)| (name.to_owned(), tensor))
-            .into())
+        match files {
+            [] => input.seeded_tensors(model),
+            _ => Err(Fail::usage(format!(
+                "{} takes no LiDAR points, so it is measured on a seeded input",
+                model.name
+            ))),
+        }
     }
+
+    /// The sweeps of these files; without files, the first frames of the synthetic world.
+    pub fn sweeps(&self, input: &InputArgs, files: &[PathBuf], cpu: &Cpu) -> Result<Vec<Sweep>> {
+        if !files.is_empty() {
+            return files.iter().map(|path| self.read(path)).collect();
+        }
+        let config = WorldConfig {
+            sweeps: self.sweeps,
+            ..WorldConfig::new(WorldKind::NuScenes, input.seed)
+        };
+        let mut world = World::new(config);
+        let frames = 0..input.batch.unwrap_or(1);
+        Ok(frames
+            .map(|frame| Sweep {
+                name: format!("synthetic world, seed {}, frame {frame}", input.seed),
+                points: world.frame(cpu, frame).points,
+            })
+            .collect())
+    }
+
+    fn read(&self, path: &Path) -> Result<Sweep> {
+        let points = percept_data::points::read_nuscenes_cloud(path).bad_input()?;
+        Ok(Sweep {
+            name: path.display().to_string(),
+            points,
+        })
+    }
+}
+
+/// The inputs of a LiDAR network for these sweeps.
+pub fn tensors_of(sweeps: &[Sweep]) -> Tensors {
+    let samples: Vec<Vec<f32>> = sweeps.iter().map(|sweep| values(&sweep.points)).collect();
+    let samples: Vec<&[f32]> = samples.iter().map(Vec::as_slice).collect();
+    let inputs = centerpoint::inputs(&samples);
+    inputs
+        .map(|(name, tensor)| (name.to_owned(), tensor))
+        .into()
 }
 
 /// x, y, z, intensity and age of each point.

@@ -119,6 +119,16 @@ struct Extent {
     scale: usize,
     /// How far, in cells of the first map, a border is felt.
     reach: usize,
+    /// After how many cells the answer to the empty map repeats, away from the borders.
+    period: usize,
+}
+
+impl Extent {
+    const FIRST: Extent = Extent {
+        scale: 1,
+        reach: 0,
+        period: 1,
+    };
 }
 
 /// How far borders are felt in each value, and the map to find out on.
@@ -134,13 +144,14 @@ impl Extents {
     fn new(lowered: &Lowered, calls: &[&Call]) -> Self {
         let mut by_value: BTreeMap<ValueId, Extent> = BTreeMap::new();
         let mut real = [0; 2];
-        let mut widest = Extent { scale: 1, reach: 0 };
+        let mut widest = Extent::FIRST;
         for call in calls {
             let step = &lowered.steps[call.step];
-            let mut extent = Extent { scale: 1, reach: 0 };
+            let mut extent = Extent::FIRST;
             for read in step.reads().filter_map(|value| by_value.get(&value)) {
                 extent.scale = extent.scale.max(read.scale);
                 extent.reach = extent.reach.max(read.reach);
+                extent.period = extent.period.max(read.period);
             }
             match &call.kernel {
                 Kernel::ToDense(shape) => real = [shape.cells[1], shape.cells[2]],
@@ -151,10 +162,13 @@ impl Extents {
                         padding.max(span.saturating_sub(padding))
                     });
                     extent.reach += felt.max().unwrap_or(0) * extent.scale;
-                    extent.scale *= shape.stride[0].max(shape.stride[1]);
+                    let stride = shape.stride[0].max(shape.stride[1]);
+                    extent.scale *= stride;
+                    extent.period = extent.period.div_ceil(stride);
                 }
                 Kernel::ConvTranspose { shape, .. } => {
                     extent.scale = (extent.scale / shape.stride[0].min(shape.stride[1])).max(1);
+                    extent.period *= shape.stride[0].max(shape.stride[1]);
                     let marks = (0..2).map(|axis| shape.dilation[axis] * (shape.kernel[axis] - 1));
                     extent.reach += marks.max().unwrap_or(0) * extent.scale;
                 }
@@ -162,13 +176,15 @@ impl Extents {
             }
             widest.scale = widest.scale.max(extent.scale);
             widest.reach = widest.reach.max(extent.reach);
+            widest.period = widest.period.max(extent.period);
             by_value.extend(step.outputs.iter().map(|&value| (value, extent)));
         }
-        // Both borders, and some cells of the coarsest map between them.
+        // Both borders, and some cells of the coarsest map between them; strides and periods must fall as on the real map.
         const BETWEEN: usize = 4;
+        let step = widest.scale * widest.period;
         let small = real.map(|side| {
-            let least = 2 * widest.reach + BETWEEN * widest.scale;
-            (least.next_multiple_of(widest.scale) + side % widest.scale).min(side)
+            let least = 2 * widest.reach + BETWEEN * step;
+            (least.next_multiple_of(step) + side % step).min(side)
         });
         Self {
             by_value,
@@ -179,9 +195,15 @@ impl Extents {
 
     /// What the borders are in a value's map.
     fn axes(&self, value: ValueId) -> [BorderAxis; 2] {
-        let Extent { scale, reach } = self.by_value[&value];
+        let Extent {
+            scale,
+            reach,
+            period,
+        } = self.by_value[&value];
+        // A whole number of periods, so that the interior begins with the same one on every map.
+        let reach = reach.div_ceil(scale).next_multiple_of(period);
         self.real
-            .map(|side| BorderAxis::new(side.div_ceil(scale), reach.div_ceil(scale)))
+            .map(|side| BorderAxis::new(side.div_ceil(scale), reach, period))
     }
 }
 

@@ -1,15 +1,19 @@
 //! Parity of CenterPoint with OpenPCDet, stage by stage: seeded weights in, reference outputs out.
 
+mod lidar;
 mod stored;
 
-use std::sync::Arc;
-
-use percept_data::ModelWeights;
-use percept_engine::{Mode, Options, Program};
-use percept_graph::{Graph, Tensor};
-use percept_kernels::Cpu;
+use lidar::{Outputs, SYNTH, network, run};
+use percept_engine::{Mode, Options};
+use percept_graph::Graph;
 use percept_models::centerpoint::CenterPoint;
 use stored::{Golden, shared};
+
+const EXACT: Options = Options {
+    mode: Mode::Exact,
+    memory: percept_engine::Memory::Frugal,
+    empty: percept_engine::Empty::Skip,
+};
 
 /// Of the largest magnitude of a sparse stage.
 const SPARSE: f64 = 1e-5;
@@ -17,11 +21,6 @@ const SPARSE: f64 = 1e-5;
 const MAPS: f64 = 1e-4;
 
 const STAGES: [&str; 6] = ["conv_input", "conv1", "conv2", "conv3", "conv4", "conv_out"];
-
-fn network(config: CenterPoint) -> Graph {
-    let grid = config.grid().expect("a grid");
-    config.graph(&grid).expect("the network builds")
-}
 
 /// A graph whose sparse stages, sites and maps are outputs too.
 fn tapped(graph: Graph) -> Graph {
@@ -50,34 +49,6 @@ fn tapped(graph: Graph) -> Graph {
     graph
 }
 
-fn run(graph: Graph, points: Vec<f32>, mode: Mode, threads: usize) -> Vec<(String, Tensor)> {
-    let weights = Arc::new(ModelWeights::seeded(&graph));
-    let options = Options {
-        mode,
-        ..Options::default()
-    };
-    let cpu = Cpu::new(threads).expect("threads");
-    let mut program = Program::new(graph, weights, cpu, options);
-    let count = points.len() / CenterPoint::POINT_CHANNELS;
-    let points = Tensor {
-        shape: vec![count, CenterPoint::POINT_CHANNELS],
-        data: points,
-    };
-    let counts = Tensor {
-        shape: vec![1],
-        data: vec![count as f32],
-    };
-    let outputs = program
-        .run(&[("points", &points), ("counts", &counts)])
-        .expect("it runs");
-    outputs.to_tensors()
-}
-
-fn find<'a>(outputs: &'a [(String, Tensor)], name: &str) -> &'a Tensor {
-    let found = outputs.iter().find(|(output, _)| output == name);
-    &found.unwrap_or_else(|| panic!("no output {name}")).1
-}
-
 fn compare(what: &str, got: impl Iterator<Item = f32>, expected: &[f32], tolerance: f64) {
     let mut worst = 0.0f64;
     let mut count = 0;
@@ -98,14 +69,8 @@ fn compare(what: &str, got: impl Iterator<Item = f32>, expected: &[f32], toleran
     );
 }
 
-fn check_summary(
-    outputs: &[(String, Tensor)],
-    golden: &Golden,
-    name: &str,
-    stored: &str,
-    tolerance: f64,
-) {
-    let got = find(outputs, name);
+fn check_summary(outputs: &Outputs, golden: &Golden, name: &str, stored: &str, tolerance: f64) {
+    let got = outputs.get(name);
     let at = golden.indices(&format!("{stored}.sample_flat"));
     let expected = golden.values(&format!("{stored}.sample_value"));
     compare(
@@ -124,10 +89,10 @@ fn check_summary(
     );
 }
 
-fn check(golden: &Golden, outputs: &[(String, Tensor)], whole: bool) {
+fn check(golden: &Golden, outputs: &Outputs, whole: bool) {
     for stage in STAGES {
         let name = format!("backbone_3d.{stage}");
-        let got = find(outputs, &name);
+        let got = outputs.get(&name);
         let sites = golden.indices(&format!("{stage}.num_sites"))[0];
         assert_eq!(got.shape[0], sites, "{stage}");
         let stats = golden.values(&format!("{stage}.stats"));
@@ -142,10 +107,7 @@ fn check(golden: &Golden, outputs: &[(String, Tensor)], whole: bool) {
                 SPARSE * magnitude,
             );
         }
-        if let Some((_, got)) = outputs
-            .iter()
-            .find(|(name, _)| *name == format!("{stage}.sites"))
-        {
+        if let Some(got) = outputs.find(&format!("{stage}.sites")) {
             if whole {
                 assert_eq!(
                     got.data,
@@ -186,18 +148,12 @@ fn check(golden: &Golden, outputs: &[(String, Tensor)], whole: bool) {
             check_summary(outputs, golden, &name, &name, MAPS);
             if golden.shape(&format!("{name}.full")).is_some() {
                 let expected = golden.values(&format!("{name}.full"));
-                let got = find(outputs, &name);
+                let got = outputs.get(&name);
                 compare(&name, got.data.iter().copied(), &expected, MAPS);
             }
         }
     }
 }
-
-/// The small cloud's range: 24 m square.
-const SYNTH: CenterPoint = CenterPoint {
-    range_m: 12.0,
-    ..CenterPoint::FINE
-};
 
 #[test]
 fn parameters_are_those_of_the_public_network() {
@@ -206,32 +162,65 @@ fn parameters_are_those_of_the_public_network() {
     assert_eq!(network(CenterPoint::COARSE).parameter_count(), 8_941_590);
 }
 
+/// The heads that the fixture holds, from the fixture's points: what runs everywhere.
 #[test]
-fn synth_cloud() {
-    let Some(folder) = shared("golden/centerpoint") else {
-        return;
-    };
-    let golden = Golden::open(&folder.join("synth.safetensors"));
-    let outputs = run(
-        tapped(network(SYNTH)),
-        golden.values("points_raw"),
-        Mode::Exact,
-        2,
-    );
-    check(&golden, &outputs, true);
+fn generated_cloud() {
+    let points = Golden::fixture("centerpoint_synth_voxels").values("points_raw");
+    let golden = Golden::fixture("centerpoint_synth_heads");
+    let outputs = run(network(SYNTH), &[&points], EXACT, 2);
+    for head in [1, 3] {
+        for branch in ["center", "center_z", "dim", "rot", "vel", "hm"] {
+            let name = format!("head{head}.{branch}");
+            let expected = golden.values(&format!("{name}.full"));
+            compare(
+                &name,
+                outputs.get(&name).data.iter().copied(),
+                &expected,
+                MAPS,
+            );
+        }
+    }
 }
 
 #[test]
-fn keyframe() {
+fn whole_references() {
     let Some(folder) = shared("golden/centerpoint") else {
         return;
     };
-    let golden = Golden::open(&folder.join("keyframe_v0075.safetensors"));
-    let outputs = run(
-        tapped(network(CenterPoint::FINE)),
-        golden.values("points_raw"),
-        Mode::Exact,
-        2,
+    let open = |file: &str| Golden::open(&folder.join(format!("{file}.safetensors")));
+    let golden = open("synth");
+    let points = golden.values("points_raw");
+    check(
+        &golden,
+        &run(tapped(network(SYNTH)), &[&points], EXACT, 2),
+        true,
     );
+    let golden = open("keyframe_v0075");
+    let points = golden.values("points_raw");
+    let outputs = run(tapped(network(CenterPoint::FINE)), &[&points], EXACT, 2);
+    check(&golden, &outputs, false);
+}
+
+#[test]
+fn ten_sweeps() {
+    let (Some(folder), Some(data)) = (shared("golden/centerpoint"), shared("data/nuscenes")) else {
+        return;
+    };
+    let golden = Golden::open(&folder.join("ten_sweeps_v0075.safetensors"));
+    let points = percept_data::points::read_merged_f16(&data.join("ten_sweeps_fp16x5.bin"));
+    let points: Vec<f32> = points
+        .expect("the sweeps read")
+        .iter()
+        .flat_map(|p| {
+            [
+                p.position[0],
+                p.position[1],
+                p.position[2],
+                p.intensity,
+                p.age_s,
+            ]
+        })
+        .collect();
+    let outputs = run(tapped(network(CenterPoint::FINE)), &[&points], EXACT, 2);
     check(&golden, &outputs, false);
 }

@@ -1,5 +1,6 @@
 //! The zoo as a user meets it: every entry builds, sizes fit, and mistakes are named.
 
+use percept_graph::GraphError;
 use percept_models::{ModelError, Settings, zoo};
 
 #[test]
@@ -9,8 +10,12 @@ fn every_entry_builds_and_takes_its_default_shapes() {
         let shapes = model.input_shapes(Some(2), None).unwrap();
         let sizes = model.graph.bind(&shapes).unwrap();
         for (output, value) in model.graph.outputs() {
-            let shape = model.graph.value_shape(*value, &sizes).unwrap();
-            assert_eq!(shape[0], 2, "{}: {output}", entry.name);
+            match model.graph.value_shape(*value, &sizes) {
+                Ok(shape) => assert_eq!(shape[0], 2, "{}: {output}", entry.name),
+                // How many boxes there are, only a run can tell.
+                Err(GraphError::UnboundSymbol { .. }) => assert_eq!(output, "detections"),
+                Err(other) => panic!("{}: {other}", entry.name),
+            }
         }
     }
 }

@@ -9,17 +9,19 @@ use percept_data::safetensors::write_safetensors;
 use percept_engine::Program;
 use percept_graph::{Graph, Tensor};
 use percept_kernels::Cpu;
+use percept_models::centerpoint::read_detections;
 use percept_models::imagenet::{self, Prediction};
 use percept_models::{Model, Task};
 use percept_report::Table;
 use serde_json::{Value, json};
 
+use crate::detections::Found;
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, Tensors, image_files, read_input_tensors};
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::Outcome;
-use crate::points::PointArgs;
+use crate::points::{PointArgs, Sweep, tensors_of};
 use crate::progress;
 use crate::verbs::verify::find;
 
@@ -30,9 +32,11 @@ use crate::verbs::verify::find;
   percept run resnet50 --input photos/ --batch 8 --json
   percept run dinov2-vitb14 --input cat.jpg --size 518 --save features.safetensors
   percept run resnet50 --input-tensors in.safetensors --tap layer1.0.conv2 --save out.safetensors
+  percept run centerpoint --input sweep.pcd.bin --picture bev.png
+  percept run centerpoint --sweeps 10 --json
 
-Classifiers print the likeliest classes; other networks save their outputs (.safetensors or .npz).
-Without --input the network runs on a seeded input.")]
+Classifiers print the likeliest classes, detectors their boxes; other networks save their outputs (.safetensors or .npz).
+Without --input the network runs on a seeded input, or on a sweep of the synthetic world.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -42,9 +46,9 @@ pub struct Args {
     input: InputArgs,
     #[command(flatten)]
     points: PointArgs,
-    /// Image files (.jpg, .png) or folders of them
+    /// Image files (.jpg, .png) or folders of them; LiDAR sweeps for networks that take points
     #[arg(long = "input", value_name = "PATH", num_args = 1.., conflicts_with = "input_tensors")]
-    images: Vec<PathBuf>,
+    files: Vec<PathBuf>,
     /// Raw input tensors: a safetensors file with one tensor for each input
     #[arg(long, value_name = "FILE")]
     input_tensors: Option<PathBuf>,
@@ -54,16 +58,23 @@ pub struct Args {
     /// Also save the value of this scope (such as layer1.0.conv2); may be given several times
     #[arg(long, value_name = "SCOPE")]
     tap: Vec<String>,
-    /// Classes to print
-    #[arg(long, value_name = "N", default_value_t = 5)]
-    top: usize,
+    /// Classes or boxes to print [default: 5 classes, 20 boxes]
+    #[arg(long, value_name = "N")]
+    top: Option<usize>,
+    /// Detectors: draw points and boxes from above into this .png file (numbered when there are several inputs)
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
 }
 
-/// One run's worth of input: what it is called, and its tensors.
+/// One run's worth of input: what it is called, its tensors, and the points that they were made from.
 struct Item {
     names: Vec<String>,
     tensors: Tensors,
+    sweeps: Vec<Sweep>,
 }
+
+const TOP_CLASSES: usize = 5;
+const TOP_BOXES: usize = 20;
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let format = args.save.as_deref().map(SaveFormat::of).transpose()?;
@@ -72,7 +83,13 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
             .hint("add --save FILE.safetensors"));
     }
     let model = args.model.build()?;
-    if model.task != Task::Classify && args.save.is_none() && !args.images.is_empty() {
+    if args.picture.is_some() && (model.task != Task::Detect || args.input_tensors.is_some()) {
+        return Err(
+            Fail::usage("--picture draws the sweeps of a LiDAR detector")
+                .hint("percept run centerpoint --input sweep.pcd.bin --picture bev.png"),
+        );
+    }
+    if model.task == Task::Features && args.save.is_none() && !args.files.is_empty() {
         return Err(
             Fail::usage(format!("{} gives features, which need a place", model.name))
                 .hint("add --save FILE.safetensors"),
@@ -84,6 +101,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let mut program = Program::new(graph, weights, common.cpu()?, args.engine.options());
     let mut saved: Tensors = Vec::new();
     let mut predictions: Vec<(String, Vec<Prediction>)> = Vec::new();
+    let mut detections: Vec<Found> = Vec::new();
     let mut shapes: Vec<Value> = Vec::new();
     let bar = progress::bar(common, sources.len(), "running");
     for index in 0..sources.len() {
@@ -100,7 +118,22 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
                 .ok_or_else(|| Fail::usage("the network has no `logits`"))?;
             let classes = logits.shape.last().copied().unwrap_or(1).max(1);
             for (name, row) in item.names.iter().zip(logits.data.chunks(classes)) {
-                predictions.push((name.clone(), imagenet::top(row, args.top)));
+                predictions.push((
+                    name.clone(),
+                    imagenet::top(row, args.top.unwrap_or(TOP_CLASSES)),
+                ));
+            }
+        }
+        if let Some(rows) = outputs.get("detections") {
+            let found = read_detections(&rows.data, item.names.len());
+            for (sample, boxes) in found.into_iter().enumerate() {
+                let found = Found::new(item.names[sample].clone(), boxes);
+                if let (Some(path), Some(sweep)) = (&args.picture, item.sweeps.get(sample)) {
+                    let several = sources.len() * item.names.len() > 1;
+                    let number = several.then_some(detections.len());
+                    found.write_picture(&numbered(path, number), &sweep.points)?;
+                }
+                detections.push(found);
             }
         }
         for output in outputs.iter() {
@@ -130,13 +163,15 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         "weights": program.weights_description(), "input": sources.describe(),
         "outputs": shapes,
         "saved": args.save.as_ref().map(|path| path.display().to_string()),
+        "detections": detections.iter().map(Found::record).collect::<Vec<_>>(),
+        "pictures": args.picture.as_ref().map(|path| path.display().to_string()),
         "predictions": predictions.iter().map(|(name, top)| json!({
             "input": name,
             "top": top.iter().map(|p| json!({"class": p.class, "name": p.name, "probability": p.probability})).collect::<Vec<_>>(),
         })).collect::<Vec<_>>(),
     });
     Ok(Outcome::new(
-        describe(args, &predictions, &saved, &sources),
+        describe(args, &predictions, &detections, &saved, &sources),
         record,
     ))
 }
@@ -159,6 +194,8 @@ enum Sources {
     Tensors(PathBuf),
     /// Image files, cut into batches.
     Images(Vec<Vec<PathBuf>>),
+    /// Files of LiDAR sweeps, cut into batches; an empty batch is the synthetic world.
+    Sweeps(Vec<Vec<PathBuf>>),
 }
 
 impl Sources {
@@ -166,7 +203,17 @@ impl Sources {
         if let Some(path) = &args.input_tensors {
             return Ok(Sources::Tensors(path.clone()));
         }
-        if args.images.is_empty() {
+        let batches = |files: &[PathBuf]| -> Vec<Vec<PathBuf>> {
+            let batch = args.input.batch.unwrap_or(1);
+            files.chunks(batch).map(<[PathBuf]>::to_vec).collect()
+        };
+        if model.takes_points() {
+            return Ok(Sources::Sweeps(match args.files.as_slice() {
+                [] => vec![Vec::new()],
+                files => batches(files),
+            }));
+        }
+        if args.files.is_empty() {
             return Ok(Sources::Seeded);
         }
         if !model.takes_images() {
@@ -174,16 +221,12 @@ impl Sources {
                 Fail::usage(format!("{} takes no images", model.name)).hint("use --input-tensors")
             );
         }
-        let files = image_files(&args.images)?;
-        let batch = args.input.batch.unwrap_or(1);
-        Ok(Sources::Images(
-            files.chunks(batch).map(<[PathBuf]>::to_vec).collect(),
-        ))
+        Ok(Sources::Images(batches(&image_files(&args.files)?)))
     }
 
     fn len(&self) -> usize {
         match self {
-            Sources::Images(batches) => batches.len(),
+            Sources::Images(batches) | Sources::Sweeps(batches) => batches.len(),
             _ => 1,
         }
     }
@@ -195,14 +238,26 @@ impl Sources {
             Sources::Images(batches) => {
                 format!("{} images", batches.iter().map(Vec::len).sum::<usize>())
             }
+            Sources::Sweeps(batches) => match batches.iter().map(Vec::len).sum::<usize>() {
+                0 => "the synthetic world".to_owned(),
+                count => format!("{count} sweeps"),
+            },
         }
     }
 
     fn item(&self, index: usize, args: &Args, model: &Model, cpu: &Cpu) -> Result<Item> {
         let (names, tensors) = match self {
+            Sources::Sweeps(batches) => {
+                let sweeps = args.points.sweeps(&args.input, &batches[index], cpu)?;
+                return Ok(Item {
+                    names: sweeps.iter().map(|sweep| sweep.name.clone()).collect(),
+                    tensors: tensors_of(&sweeps),
+                    sweeps,
+                });
+            }
             Sources::Seeded => (
                 vec!["seeded input".to_owned()],
-                args.points.tensors(model, &args.input, &[], cpu)?,
+                args.input.seeded_tensors(model)?,
             ),
             Sources::Tensors(path) => (
                 vec![path.display().to_string()],
@@ -216,8 +271,12 @@ impl Sources {
                 (names, image_batch(&batches[index], args, model)?)
             }
         };
-        let samples = tensors
-            .first()
+        // The points of all samples stand in one tensor; their counts say how many samples there are.
+        let first = tensors
+            .iter()
+            .find(|(name, _)| name == "counts")
+            .or(tensors.first());
+        let samples = first
             .and_then(|(_, tensor)| tensor.shape.first().copied())
             .unwrap_or(1);
         // Tensors and seeded inputs are numbered when there are several samples; images have names.
@@ -226,8 +285,21 @@ impl Sources {
             [one] if samples > 1 => numbered(one),
             _ => names,
         };
-        Ok(Item { names, tensors })
+        Ok(Item {
+            names,
+            tensors,
+            sweeps: Vec::new(),
+        })
     }
+}
+
+/// The path itself, or `bev-3.png` of `bev.png`.
+fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
+    let Some(number) = number else {
+        return path.to_path_buf();
+    };
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{number}.png"))
 }
 
 /// Decodes and preprocesses images and stacks them.
@@ -299,6 +371,7 @@ impl SaveFormat {
 fn describe(
     args: &Args,
     predictions: &[(String, Vec<Prediction>)],
+    detections: &[Found],
     saved: &Tensors,
     sources: &Sources,
 ) -> String {
@@ -312,6 +385,12 @@ fn describe(
             table.row([format!("{:.4}", prediction.probability), class]);
         }
         text += &format!("{name}\n{}\n", table.render());
+    }
+    for found in detections {
+        text += &found.table(args.top.unwrap_or(TOP_BOXES));
+    }
+    if let Some(path) = &args.picture {
+        text += &format!("\npicture: {}\n", path.display());
     }
     if let Some(path) = &args.save {
         let mut table = Table::new(&["<tensor", "<shape"]);

@@ -1,6 +1,6 @@
 //! Head maps to boxes: the best centres of each head, their boxes, and rotated non-maximum suppression.
 
-use percept_kernels::boxes::{BevBox, Suppression, suppress};
+use percept_kernels::boxes::{self, BevBox, Suppression};
 
 use super::CenterPoint;
 
@@ -89,13 +89,15 @@ pub fn decode(
 ) -> Vec<Detection> {
     heads
         .iter()
-        .flat_map(|head| {
-            let boxes = candidates(head, [height, width], config);
-            let seen_from_above: Vec<BevBox> = boxes.iter().map(bev).collect();
-            let kept = suppress(&seen_from_above, &config.suppression);
-            kept.into_iter().map(move |index| boxes[index])
-        })
+        .flat_map(|head| suppress(candidates(head, [height, width], config), config))
         .collect()
+}
+
+/// The boxes of one head that no better one overlaps, best first.
+pub fn suppress(boxes: Vec<Detection>, config: &DecodeConfig) -> Vec<Detection> {
+    let seen_from_above: Vec<BevBox> = boxes.iter().map(bev).collect();
+    let kept = boxes::suppress(&seen_from_above, &config.suppression);
+    kept.into_iter().map(|index| boxes[index]).collect()
 }
 
 fn bev(detection: &Detection) -> BevBox {
@@ -108,7 +110,10 @@ fn bev(detection: &Detection) -> BevBox {
 }
 
 /// The boxes of a head before suppression, best first.
-fn candidates(
+///
+/// # Panics
+/// When a map has another size.
+pub fn candidates(
     head: &HeadMaps<'_>,
     [height, width]: [usize; 2],
     config: &DecodeConfig,

@@ -10,6 +10,11 @@ use crate::{ModelError, Resolved, Setting, Task};
 static FINE_SETTINGS: [Setting; 7] = settings(CenterPoint::FINE, 54.0, 0.075);
 static COARSE_SETTINGS: [Setting; 7] = settings(CenterPoint::COARSE, 51.2, 0.1);
 
+static DENSE_SETTINGS: [Setting; 2] = [
+    Setting::count("height", 180, "cells of the map, top to bottom"),
+    Setting::count("width", 180, "cells of the map, left to right"),
+];
+
 /// Points of one turn of nuScenes' LiDAR.
 const SWEEP_POINTS: usize = 34_688;
 /// How much the sparse part and the dense part shrink the grid together.
@@ -37,10 +42,24 @@ pub(crate) static ENTRIES: &[Entry] = &[
         name: "centerpoint-dense",
         description: "CenterPoint's dense part: bird's-eye map to heads, as other engines can run it",
         task: Task::Features,
-        settings: &[],
-        build: |_, _| {
-            let shape = [1, backbone_3d::BEV_CHANNELS, 180, 180];
-            Ok(Parts::new(CenterPoint::dense_graph()?, "bev", shape))
+        settings: &DENSE_SETTINGS,
+        build: |name, settings| {
+            let sides = ["height", "width"].map(|side| settings.count(side));
+            let [height, width] = sides;
+            if sides.iter().any(|side| side % backbone_2d::STRIDE != 0) {
+                let message =
+                    format!("a map of {height} x {width} cells, whose sides must be even");
+                return Err(ModelError::BadCombination {
+                    model: name,
+                    message,
+                });
+            }
+            let shape = [1, backbone_3d::BEV_CHANNELS, height, width];
+            Ok(Parts::new(
+                CenterPoint::dense_graph(height, width)?,
+                "bev",
+                shape,
+            ))
         },
     },
 ];

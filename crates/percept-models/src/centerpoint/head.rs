@@ -31,8 +31,9 @@ pub const BRANCHES: [(&str, usize); 5] = [
 /// Channels that all branches share.
 const SHARED: usize = 64;
 
-/// The map [N, channels, H, W] to the outputs `head0.center`, ..., `head5.hm`.
-pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) {
+/// The map [N, channels, H, W] to the outputs `head0.center`, ..., `head5.hm`, which are returned in this order.
+pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) -> Vec<ValueId> {
+    let mut maps = Vec::new();
     b.module("dense_head", "CenterHead", |b| {
         let shared = b.module("shared_conv", "Sequential", |b| {
             conv_bn_relu(b, x, channels)
@@ -46,6 +47,7 @@ pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) {
                     for (name, channels) in branches {
                         map = branch(b, name, shared, channels);
                         b.output(&format!("head{head}.{name}"), map);
+                        maps.push(map);
                     }
                     map
                 });
@@ -53,6 +55,7 @@ pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) {
             last
         })
     });
+    maps
 }
 
 fn branch(b: &mut Builder, name: &str, x: ValueId, channels: usize) -> ValueId {

@@ -7,6 +7,7 @@
 mod backbone_2d;
 mod backbone_3d;
 pub mod decode;
+mod detect;
 mod entries;
 mod head;
 mod voxels;
@@ -14,6 +15,8 @@ mod voxels;
 use percept_graph::{Builder, Dim, Graph, GraphError, Tensor, ValueId};
 use percept_kernels::voxelize::{VoxelGrid, VoxelGridError};
 
+use decode::DecodeConfig;
+pub use detect::read_detections;
 pub(crate) use entries::ENTRIES;
 pub use head::{BRANCHES, CLASS_NAMES, HEADS};
 
@@ -81,11 +84,13 @@ impl CenterPoint {
         )
     }
 
-    /// The network: `points` [P, 5] of all samples and the `counts` [N] of each to the maps of the six heads.
+    /// The network: `points` [P, 5] of all samples and the `counts` [N] of each to the maps of the six
+    /// heads and the `detections`.
     pub fn graph(&self, grid: &VoxelGrid) -> Result<Graph, GraphError> {
         let mut b = Builder::new("CenterPoint");
         let bev = sparse_part(&mut b, grid);
-        dense_part(&mut b, bev);
+        let heads = dense_part(&mut b, bev);
+        detect::detections(&mut b, DecodeConfig::new(self), &heads);
         b.finish()
     }
 
@@ -97,14 +102,12 @@ impl CenterPoint {
         b.finish()
     }
 
-    /// The dense part alone: `bev` [N, 256, H, W] to the maps of the six heads. What other engines can run.
-    pub fn dense_graph() -> Result<Graph, GraphError> {
+    /// The dense part alone: `bev` [N, 256, height, width] to the maps of the six heads. What other engines can run.
+    pub fn dense_graph(height: usize, width: usize) -> Result<Graph, GraphError> {
         let mut b = Builder::new("CenterPoint");
-        let [n, h, w] = ["N", "H", "W"].map(Dim::symbol);
-        let bev = b.input("bev", [n, backbone_3d::BEV_CHANNELS.into(), h, w]);
-        for (axis, side) in [(2, "height"), (3, "width")] {
-            b.require("bev", axis, side, backbone_2d::STRIDE, backbone_2d::STRIDE);
-        }
+        let channels = backbone_3d::BEV_CHANNELS;
+        let sides = [channels, height, width].map(Dim::from);
+        let bev = b.input("bev", [Dim::symbol("N")].into_iter().chain(sides));
         dense_part(&mut b, bev);
         b.finish()
     }
@@ -123,8 +126,8 @@ fn sparse_part(b: &mut Builder, grid: &VoxelGrid) -> ValueId {
     })
 }
 
-fn dense_part(b: &mut Builder, bev: ValueId) {
+fn dense_part(b: &mut Builder, bev: ValueId) -> Vec<ValueId> {
     b.name("bev", bev);
     let x = backbone_2d::backbone(b, bev, backbone_3d::BEV_CHANNELS);
-    head::heads(b, x, backbone_2d::CHANNELS);
+    head::heads(b, x, backbone_2d::CHANNELS)
 }

@@ -1,0 +1,118 @@
+//! What a LiDAR detector found: a table, a record and a picture.
+
+use std::path::Path;
+
+use percept_data::atomic::write_atomically;
+use percept_data::points::{Box3d, LidarConvention, LidarFrame, ObjectClass, Point};
+use percept_data::world::draw_frame_png;
+use percept_models::centerpoint::CLASS_NAMES;
+use percept_models::centerpoint::decode::Detection;
+use percept_report::Table;
+use serde_json::{Value, json};
+
+use crate::fail::{Blame, Result};
+
+/// The detections of one sample.
+pub struct Found {
+    /// What was looked at.
+    pub name: String,
+    /// Best first.
+    pub boxes: Vec<Detection>,
+}
+
+impl Found {
+    /// Sorts the boxes by score; equal ones stay in the network's order.
+    pub fn new(name: String, mut boxes: Vec<Detection>) -> Self {
+        boxes.sort_by(|a, b| b.score.total_cmp(&a.score));
+        Self { name, boxes }
+    }
+
+    /// The `top` best boxes, and how many there are of each class.
+    pub fn table(&self, top: usize) -> String {
+        let mut table = Table::new(&[
+            "<class", "score", "x m", "y m", "z m", "length", "width", "height", "yaw °", "vx m/s",
+            "vy",
+        ]);
+        for found in self.boxes.iter().take(top) {
+            let metres = |value: f32| format!("{value:.2}");
+            let (center, size) = (found.center.map(metres), found.size.map(metres));
+            let [vx, vy] = found.velocity.map(metres);
+            let [x, y, z] = center;
+            let [length, width, height] = size;
+            table.row([
+                CLASS_NAMES[found.class].to_owned(),
+                format!("{:.3}", found.score),
+                x,
+                y,
+                z,
+                length,
+                width,
+                height,
+                format!("{:.0}", found.yaw.to_degrees()),
+                vx,
+                vy,
+            ]);
+        }
+        let count = self.boxes.len();
+        let more = match count.saturating_sub(top) {
+            0 => String::new(),
+            more => format!("... and {more} more (--top shows them)\n"),
+        };
+        let classes: Vec<String> = (0..CLASS_NAMES.len())
+            .map(|class| {
+                (
+                    class,
+                    self.boxes.iter().filter(|b| b.class == class).count(),
+                )
+            })
+            .filter(|(_, count)| *count > 0)
+            .map(|(class, count)| format!("{count} {}", CLASS_NAMES[class]))
+            .collect();
+        let summary = match count {
+            0 => "no boxes".to_owned(),
+            _ => format!("{count} boxes: {}", classes.join(", ")),
+        };
+        match count {
+            0 => format!("{}: {summary}\n", self.name),
+            _ => format!("{}: {summary}\n\n{}{more}", self.name, table.render()),
+        }
+    }
+
+    /// Every box.
+    pub fn record(&self) -> Value {
+        let boxes = self.boxes.iter().map(|found| {
+            json!({
+                "class": CLASS_NAMES[found.class], "class_id": found.class, "score": found.score,
+                "center_m": found.center, "size_m": found.size, "yaw_rad": found.yaw,
+                "velocity_m_per_s": found.velocity,
+            })
+        });
+        json!({"input": self.name, "boxes": boxes.collect::<Vec<_>>()})
+    }
+
+    /// Draws the points and the boxes from above.
+    pub fn write_picture(&self, path: &Path, points: &[Point]) -> Result<()> {
+        let frame = LidarFrame {
+            boxes: Some(self.boxes.iter().filter_map(as_box).collect()),
+            ..LidarFrame::from_points(LidarConvention::NuScenes, points.to_vec())
+        };
+        let title = format!("{}: {} boxes", self.name, self.boxes.len());
+        let png = draw_frame_png(&frame, &title).bug()?;
+        let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(&png));
+        written
+            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+            .bad_input()
+    }
+}
+
+fn as_box(found: &Detection) -> Option<Box3d> {
+    Some(Box3d {
+        class: ObjectClass::from_name(CLASS_NAMES[found.class])?,
+        centre: found.center.map(f64::from),
+        size: found.size.map(f64::from),
+        yaw_rad: f64::from(found.yaw),
+        velocity: Some(found.velocity.map(f64::from)),
+        lidar_points: 0,
+        instance: 0,
+    })
+}

@@ -1,0 +1,201 @@
+//! The end of the network as ops of the graph: head maps to candidates, candidates to detections.
+
+use std::sync::Arc;
+
+use percept_graph::{
+    Amount, Builder, Cost, CustomOp, Dim, Op, Operator, Tensor, TensorType, ValueId,
+};
+
+use super::decode::{DecodeConfig, Detection, HeadMaps, candidates, suppress};
+use super::head::{BRANCHES, HEADS};
+
+/// Values of a candidate in front of its box: sample and head.
+const ORIGIN: usize = 2;
+/// Values of a box: class, score, centre, size, yaw, velocity.
+const BOX: usize = 11;
+
+/// Adds the outputs `candidates` [K, 13] and `detections` [D, 12], whose first value is the sample.
+pub(super) fn detections(b: &mut Builder, config: DecodeConfig, heads: &[ValueId]) {
+    let decode: Arc<dyn CustomOp> = Arc::new(Decode { config });
+    let candidates = b.call("decode", Op::Custom(decode), heads);
+    let suppress: Arc<dyn CustomOp> = Arc::new(Suppress { config });
+    let detections = b.call("nms", Op::Custom(suppress), &[candidates]);
+    b.output("detections", detections);
+}
+
+/// The detections of each of `samples`, from the rows of the output `detections`.
+pub fn read_detections(rows: &[f32], samples: usize) -> Vec<Vec<Detection>> {
+    let mut found = vec![Vec::new(); samples];
+    for row in rows.chunks_exact(1 + BOX) {
+        if let Some(found) = found.get_mut(row[0] as usize) {
+            found.push(detection(&row[1..]));
+        }
+    }
+    found
+}
+
+fn detection(values: &[f32]) -> Detection {
+    Detection {
+        class: values[0] as usize,
+        score: values[1],
+        center: [values[2], values[3], values[4]],
+        size: [values[5], values[6], values[7]],
+        yaw: values[8],
+        velocity: [values[9], values[10]],
+    }
+}
+
+fn values(detection: &Detection) -> [f32; BOX] {
+    let Detection {
+        class,
+        score,
+        center: [x, y, z],
+        size: [length, width, height],
+        yaw,
+        velocity: [vx, vy],
+    } = *detection;
+    [
+        class as f32,
+        score,
+        x,
+        y,
+        z,
+        length,
+        width,
+        height,
+        yaw,
+        vx,
+        vy,
+    ]
+}
+
+#[derive(Debug)]
+struct Decode {
+    config: DecodeConfig,
+}
+
+impl Operator for Decode {
+    fn kind(&self) -> &'static str {
+        "Decode"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        if inputs.len() != HEADS.len() * (BRANCHES.len() + 1) {
+            return Err("six maps of each head".to_owned());
+        }
+        let shape = [Dim::symbol("candidates"), (ORIGIN + BOX).into()];
+        Ok(vec![TensorType::f32(shape)])
+    }
+
+    fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
+        // One comparison for each place of the heat maps, which are every head's last; what else depends on how many pass.
+        let maps = inputs
+            .chunks(BRANCHES.len() + 1)
+            .filter_map(|maps| maps.last());
+        Cost {
+            macs: Amount::zero(),
+            other_ops: maps.map(|map| map.elements()).sum::<Dim>().into(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        "Decode()".to_owned()
+    }
+}
+
+impl CustomOp for Decode {
+    fn as_operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+        let [samples, _, height, width] = *inputs[0].0 else {
+            return Err("takes maps [N, C, H, W]".to_owned());
+        };
+        let mut rows = Vec::new();
+        for sample in 0..samples {
+            let plane = |input: usize| {
+                let (shape, data) = inputs[input];
+                let len = shape[1] * height * width;
+                &data[sample * len..(sample + 1) * len]
+            };
+            for (head, classes) in HEADS.iter().enumerate() {
+                let first = head * (BRANCHES.len() + 1);
+                let maps = HeadMaps {
+                    classes,
+                    center: plane(first),
+                    center_z: plane(first + 1),
+                    dim: plane(first + 2),
+                    rot: plane(first + 3),
+                    vel: plane(first + 4),
+                    hm: plane(first + 5),
+                };
+                for candidate in candidates(&maps, [height, width], &self.config) {
+                    rows.extend([sample as f32, head as f32]);
+                    rows.extend(values(&candidate));
+                }
+            }
+        }
+        Ok(vec![table(rows, ORIGIN + BOX)])
+    }
+}
+
+#[derive(Debug)]
+struct Suppress {
+    config: DecodeConfig,
+}
+
+impl Operator for Suppress {
+    fn kind(&self) -> &'static str {
+        "RotatedNms"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        match inputs {
+            [candidates] if candidates.shape.len() == 2 => {
+                let shape = [Dim::symbol("detections"), (1 + BOX).into()];
+                Ok(vec![TensorType::f32(shape)])
+            }
+            _ => Err("candidates [K, 13]".to_owned()),
+        }
+    }
+
+    fn cost(&self, _: &[&TensorType], _: &[&TensorType]) -> Cost {
+        // How many pairs are compared depends on which boxes stay.
+        Cost {
+            macs: Amount::zero(),
+            other_ops: Amount::Unknown,
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("RotatedNms(iou={})", self.config.suppression.iou)
+    }
+}
+
+impl CustomOp for Suppress {
+    fn as_operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+        let (_, candidates) = inputs[0];
+        let mut rows = Vec::new();
+        let all: Vec<&[f32]> = candidates.chunks_exact(ORIGIN + BOX).collect();
+        for group in all.chunk_by(|a, b| a[..ORIGIN] == b[..ORIGIN]) {
+            let boxes: Vec<Detection> = group.iter().map(|row| detection(&row[ORIGIN..])).collect();
+            for kept in suppress(boxes, &self.config) {
+                rows.push(group[0][0]);
+                rows.extend(values(&kept));
+            }
+        }
+        Ok(vec![table(rows, 1 + BOX)])
+    }
+}
+
+fn table(data: Vec<f32>, width: usize) -> Tensor {
+    Tensor {
+        shape: vec![data.len() / width, width],
+        data,
+    }
+}
