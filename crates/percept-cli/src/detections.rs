@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use percept_data::atomic::write_atomically;
-use percept_data::points::{Box3d, LidarConvention, LidarFrame, ObjectClass, Point};
+use percept_data::points::{Box3d, LidarConvention, LidarFrame, ObjectClass, Point, PointCloud};
 use percept_data::world::draw_frame_png;
 use percept_models::centerpoint::CLASS_NAMES;
 use percept_models::centerpoint::decode::Detection;
@@ -91,10 +91,17 @@ impl Found {
     }
 
     /// Draws the points and the boxes from above.
-    pub fn write_picture(&self, path: &Path, points: &[Point]) -> Result<()> {
+    pub fn write_picture(&self, path: &Path, cloud: &PointCloud) -> Result<()> {
+        let points = cloud.values.chunks_exact(PointCloud::CHANNELS);
+        let points = points.map(|row| Point {
+            position: [row[0], row[1], row[2]],
+            intensity: row[3],
+            age_s: row[4],
+            ring: None,
+        });
         let frame = LidarFrame {
             boxes: Some(self.boxes.iter().filter_map(as_box).collect()),
-            ..LidarFrame::from_points(LidarConvention::NuScenes, points.to_vec())
+            ..LidarFrame::from_points(LidarConvention::NuScenes, points.collect())
         };
         let title = format!("{}: {} boxes", self.name, self.boxes.len());
         let png = draw_frame_png(&frame, &title).bug()?;

@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use percept_data::points::Point;
+use percept_data::points::{
+    LidarDataset, LidarFrame, PointCloud, PointFormat, PointsError, read_points,
+};
 use percept_data::world::{MAX_SWEEPS, World, WorldConfig, WorldKind};
 use percept_kernels::Cpu;
 use percept_models::{Model, centerpoint};
@@ -37,9 +39,15 @@ impl SourceArgs {
 /// How sweeps are read or made.
 #[derive(Args, Clone, Debug)]
 pub struct PointArgs {
-    /// LiDAR networks: sweeps merged into a sample, for the synthetic world
+    /// LiDAR networks: sweeps merged into a sample, of the synthetic world or of a folder
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_sweeps)]
-    pub sweeps: usize,
+    sweeps: usize,
+    /// LiDAR networks: which frame of a folder
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    frame: usize,
+    /// LiDAR networks: how files store points: nuscenes, kitti, f16x5, pcd, ply or npy [default: by name and length]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<PointFormat>,
 }
 
 fn parse_sweeps(text: &str) -> std::result::Result<usize, String> {
@@ -52,7 +60,7 @@ fn parse_sweeps(text: &str) -> std::result::Result<usize, String> {
 /// A cloud and what it is called.
 pub struct Sweep {
     pub name: String,
-    pub points: Vec<Point>,
+    pub cloud: PointCloud,
 }
 
 impl PointArgs {
@@ -91,35 +99,64 @@ impl PointArgs {
         Ok(frames
             .map(|frame| Sweep {
                 name: format!("synthetic world, seed {}, frame {frame}", input.seed),
-                points: world.frame(cpu, frame).points,
+                cloud: cloud_of(&world.frame(cpu, frame)),
             })
             .collect())
     }
 
+    /// A file with one cloud, or one frame of a nuScenes or SemanticKITTI folder.
     fn read(&self, path: &Path) -> Result<Sweep> {
-        let points = percept_data::points::read_nuscenes_cloud(path).bad_input()?;
+        if path.is_dir() {
+            let folder = LidarDataset::open(path).bad_input()?;
+            if self.frame >= folder.frames() {
+                let message = format!(
+                    "--frame {}: {} has {} frames",
+                    self.frame,
+                    path.display(),
+                    folder.frames()
+                );
+                return Err(Fail::usage(message));
+            }
+            let frame = folder.frame(self.frame, self.sweeps).bad_input()?;
+            return Ok(Sweep {
+                name: format!("{}, frame {}", path.display(), self.frame),
+                cloud: cloud_of(&frame),
+            });
+        }
+        if self.sweeps > 1 {
+            return Err(Fail::usage(format!(
+                "--sweeps {}: {} is one file; sweeps are merged from a nuScenes folder",
+                self.sweeps,
+                path.display()
+            )));
+        }
+        let cloud = read_points(path, self.format).map_err(|error| {
+            let hint = matches!(
+                error,
+                PointsError::AmbiguousFormat { .. } | PointsError::UnknownFormat { .. }
+            );
+            let fail = Fail::bad_input(error.to_string());
+            match hint {
+                true => fail.hint("say it with --format nuscenes, kitti, f16x5, pcd, ply or npy"),
+                false => fail,
+            }
+        })?;
         Ok(Sweep {
             name: path.display().to_string(),
-            points,
+            cloud,
         })
     }
 }
 
+fn cloud_of(frame: &LidarFrame) -> PointCloud {
+    PointCloud::from_points(frame.convention, &frame.points)
+}
+
 /// The inputs of a LiDAR network for these sweeps.
 pub fn tensors_of(sweeps: &[Sweep]) -> Tensors {
-    let samples: Vec<Vec<f32>> = sweeps.iter().map(|sweep| values(&sweep.points)).collect();
-    let samples: Vec<&[f32]> = samples.iter().map(Vec::as_slice).collect();
+    let samples: Vec<&[f32]> = sweeps.iter().map(|s| s.cloud.values.as_slice()).collect();
     let inputs = centerpoint::inputs(&samples);
     inputs
         .map(|(name, tensor)| (name.to_owned(), tensor))
         .into()
-}
-
-/// x, y, z, intensity and age of each point.
-fn values(points: &[Point]) -> Vec<f32> {
-    let row = |point: &Point| {
-        let [x, y, z] = point.position;
-        [x, y, z, point.intensity, point.age_s]
-    };
-    points.iter().flat_map(row).collect()
 }

@@ -106,6 +106,17 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let bar = progress::bar(common, sources.len(), "running");
     for index in 0..sources.len() {
         let item = sources.item(index, args, &model, program.cpu())?;
+        for sweep in item
+            .sweeps
+            .iter()
+            .filter(|sweep| sweep.cloud.dropped_non_finite > 0)
+        {
+            let dropped = sweep.cloud.dropped_non_finite;
+            common.note(format_args!(
+                "{}: left out {dropped} points that are NaN or infinite",
+                sweep.name
+            ));
+        }
         let named: Vec<_> = item
             .tensors
             .iter()
@@ -131,7 +142,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
                 if let (Some(path), Some(sweep)) = (&args.picture, item.sweeps.get(sample)) {
                     let several = sources.len() * item.names.len() > 1;
                     let number = several.then_some(detections.len());
-                    found.write_picture(&numbered(path, number), &sweep.points)?;
+                    found.write_picture(&numbered(path, number), &sweep.cloud)?;
                 }
                 detections.push(found);
             }
