@@ -1,0 +1,84 @@
+"""What both scripts need around a measurement: options, the Python environment, commands, the record."""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from rounds import ROUNDS
+
+HERE = Path(__file__).resolve().parent
+DOWNLOADS = {"": "about 0.5 GB", "-torch": "several GB", "-spconv": "several GB"}
+
+
+def parser(description):
+    """The options that every comparison has."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    options = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    options.add_argument("--percept", default="percept", help="the percept command (default: from PATH)")
+    options.add_argument(
+        "--venv",
+        type=Path,
+        default=Path(os.environ.get("PERCEPT_PEERS_VENV") or cache / "percept" / "peers"),
+        help="Python environment to make or use (default: $PERCEPT_PEERS_VENV, or %(default)s)",
+    )
+    options.add_argument("--rounds", type=int, default=ROUNDS, help="rounds a measurement (default: %(default)s)")
+    options.add_argument("--json", type=Path, metavar="F", help="also write every sample to this file")
+    return options
+
+
+def parse(options):
+    """The arguments, with those of `parser` checked."""
+    args = options.parse_args()
+    if not shutil.which(args.percept):
+        options.error(f"no command {args.percept}; build it with cargo build --release and name it by --percept")
+    if args.rounds < 1:
+        options.error("--rounds must be at least 1")
+    if args.rounds < ROUNDS:
+        print(f"note: fewer than {ROUNDS} rounds are a look, not a measurement", file=sys.stderr)
+    return args
+
+
+def run(command):
+    """Runs a command whose chatter nobody needs unless it fails."""
+    result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if result.returncode != 0:
+        words = " ".join(map(str, command))
+        raise SystemExit(f"{result.stdout}error: exit code {result.returncode} from: {words}")
+
+
+def ensure_environment(directory, kind):
+    """The Python of a virtual environment with the engines of requirements{kind}.txt; quick when it is complete."""
+    python = directory / "bin" / "python"
+    if not python.exists():
+        print(f"making the Python environment {directory} ({DOWNLOADS[kind]})", file=sys.stderr)
+        run([sys.executable, "-m", "venv", directory])
+    requirements = HERE / f"requirements{kind}.txt"
+    run([python, "-m", "pip", "install", "--quiet", "--no-cache-dir", "-r", requirements])
+    return python
+
+
+def write_record(path, rounds, results):
+    """Every result, with its samples, as JSON."""
+    machine = {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform()}
+    record = {"schema_version": 1, "machine": machine, "rounds": rounds, **results}
+    path.write_text(json.dumps(record, indent=1) + "\n")
+
+
+def exit_code(results):
+    """1 when a bar fails."""
+    failed = any(result.get("holds") is False for group in results.values() for result in group)
+    return 1 if failed else 0
+
+
+def cpu_name():
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor()
