@@ -15,10 +15,11 @@ import numpy as np
 import tensors
 
 
-def ort_engine(args, image):
+def ort_engine(args, inputs):
     """A loader returns two functions: one inference, and the outputs of the latest as {name: array}."""
     import onnxruntime as ort
 
+    (image,) = inputs.values()
     options = ort.SessionOptions()
     options.intra_op_num_threads = args.threads
     options.inter_op_num_threads = 1
@@ -41,9 +42,10 @@ def ort_engine(args, image):
     return infer, lambda: dict(zip(names, binding.copy_outputs_to_cpu()))
 
 
-def openvino_engine(args, image):
+def openvino_engine(args, inputs):
     import openvino
 
+    (image,) = inputs.values()
     core = openvino.Core()
     model = core.read_model(args.onnx)
     model.reshape(image.shape)
@@ -68,23 +70,41 @@ def openvino_engine(args, image):
     return infer, outputs
 
 
-def torch_engine(args, image):
+def torch_engine(args, inputs):
     import torch
     import torch_models
 
-    torch.set_num_threads(args.threads)
-    torch.set_num_interop_threads(1)
+    (image,) = inputs.values()
     settings = dict(setting.split("=", 1) for setting in args.set)
     model = torch_models.build(args.torch_model, settings)
     # The faster memory format for most of the convolutional work items; a ViT has one convolution.
     model = model.to(memory_format=torch.channels_last)
     batch = torch.from_numpy(image).to(memory_format=torch.channels_last)
+    return eager(args, model, batch)
+
+
+def spconv_engine(args, inputs):
+    import torch
+    import torch_centerpoint
+
+    model = torch_centerpoint.build(args.torch_model)
+    if "points" in inputs:
+        return eager(args, model, *torch_centerpoint.voxelize(inputs["points"]))
+    return eager(args, model, torch.from_numpy(inputs["bev"]))
+
+
+def eager(args, model, *batch):
+    """PyTorch's two functions."""
+    import torch
+
+    torch.set_num_threads(args.threads)
+    torch.set_num_interop_threads(1)
     latest = {}
 
     def infer():
         nonlocal latest
         with torch.inference_mode():
-            latest = model(batch)
+            latest = model(*batch)
 
     return infer, lambda: {name: value.numpy() for name, value in latest.items()}
 
@@ -94,7 +114,13 @@ ENGINES = {
     "ort": (ort_engine, "onnxruntime"),
     "openvino": (openvino_engine, "openvino"),
     "torch": (torch_engine, "torch", "torch_models"),
+    "spconv": (spconv_engine, "spconv", "torch_centerpoint"),
 }
+
+
+def read_arrays(path):
+    entries = tensors.read(path).items()
+    return {name: np.frombuffer(bytearray(data), np.float32).reshape(shape) for name, (shape, data) in entries}
 
 
 def memory_bytes(field):
@@ -114,9 +140,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--engine", choices=ENGINES, required=True)
     parser.add_argument("--onnx", help="the network of ort and openvino")
-    parser.add_argument("--torch-model", help="percept's name of the network, for torch")
+    parser.add_argument("--torch-model", help="percept's name of the network, for torch and spconv")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings, for torch")
-    parser.add_argument("--input", required=True, help="safetensors file with the one input tensor")
+    parser.add_argument("--input", required=True, help="safetensors file with the input tensors")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--warmup", type=int, default=3, help="inferences before the ready line")
     parser.add_argument("--save", help="write the outputs to this safetensors file and end")
@@ -125,9 +151,7 @@ def main():
     load, *names = ENGINES[args.engine]
     modules = [importlib.import_module(name) for name in names]
     import_memory = memory_bytes("VmRSS")
-    ((shape, data),) = tensors.read(args.input).values()
-    infer, outputs = load(args, np.frombuffer(bytearray(data), np.float32).reshape(shape))
-    del data
+    infer, outputs = load(args, read_arrays(args.input))
     for _ in range(args.warmup):
         infer()
     if args.save:
