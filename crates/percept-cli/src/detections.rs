@@ -3,14 +3,17 @@
 use std::path::Path;
 
 use percept_data::atomic::write_atomically;
-use percept_data::points::{Box3d, LidarConvention, LidarFrame, ObjectClass, Point, PointCloud};
-use percept_data::world::draw_frame_png;
+use percept_data::picture::{Detections, DrawnBox, draw_detections, encode_png};
+use percept_data::points::{LidarConvention, ObjectClass, PointCloud};
 use percept_models::centerpoint::CLASS_NAMES;
 use percept_models::centerpoint::decode::Detection;
 use percept_report::Table;
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Result};
+
+/// Metres from the sensor to the edge of a picture: as far as the widest range that CenterPoint is trained for.
+const PICTURE_REACH_M: f64 = 54.0;
 
 /// The detections of one sample.
 pub struct Found {
@@ -92,19 +95,15 @@ impl Found {
 
     /// Draws the points and the boxes from above.
     pub fn write_picture(&self, path: &Path, cloud: &PointCloud) -> Result<()> {
-        let points = cloud.values.chunks_exact(PointCloud::CHANNELS);
-        let points = points.map(|row| Point {
-            position: [row[0], row[1], row[2]],
-            intensity: row[3],
-            age_s: row[4],
-            ring: None,
+        let boxes: Vec<DrawnBox> = self.boxes.iter().map(drawn).collect();
+        let picture = draw_detections(&Detections {
+            title: &format!("{}: {} boxes", self.name, boxes.len()),
+            points: &cloud.values,
+            convention: LidarConvention::NuScenes,
+            boxes: &boxes,
+            reach_m: PICTURE_REACH_M,
         });
-        let frame = LidarFrame {
-            boxes: Some(self.boxes.iter().filter_map(as_box).collect()),
-            ..LidarFrame::from_points(LidarConvention::NuScenes, points.collect())
-        };
-        let title = format!("{}: {} boxes", self.name, self.boxes.len());
-        let png = draw_frame_png(&frame, &title).bug()?;
+        let png = encode_png(&picture).bug()?;
         let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(&png));
         written
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
@@ -112,14 +111,14 @@ impl Found {
     }
 }
 
-fn as_box(found: &Detection) -> Option<Box3d> {
-    Some(Box3d {
-        class: ObjectClass::from_name(CLASS_NAMES[found.class])?,
-        centre: found.center.map(f64::from),
-        size: found.size.map(f64::from),
+fn drawn(found: &Detection) -> DrawnBox {
+    let ([x, y, _], [length, width, _]) = (found.center, found.size);
+    DrawnBox {
+        class: ObjectClass::ALL[found.class],
+        centre: [x, y].map(f64::from),
+        size: [length, width].map(f64::from),
         yaw_rad: f64::from(found.yaw),
         velocity: Some(found.velocity.map(f64::from)),
-        lidar_points: 0,
-        instance: 0,
-    })
+        score: f64::from(found.score),
+    }
 }

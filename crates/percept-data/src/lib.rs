@@ -11,6 +11,7 @@ pub mod images;
 pub mod load_report;
 mod model_weights;
 pub mod names;
+pub mod picture;
 pub mod points;
 pub mod safetensors;
 pub mod seeded;

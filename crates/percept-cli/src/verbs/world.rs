@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use percept_data::atomic::write_atomically;
+use percept_data::picture::{draw_frame, encode_png};
 use percept_data::points::{LidarDataset, LidarFrame, PointsError};
 use percept_data::world::{
     CloudStatistics, MAX_SWEEPS, MakeOptions, World, WorldConfig, WorldError, WorldKind,
-    compare_statistics, draw_frame_png, make,
+    compare_statistics, make,
 };
 use percept_kernels::Cpu;
 use percept_report::{Table, bytes};
@@ -179,7 +180,7 @@ fn run_show(args: &ShowArgs, cpu: &Cpu) -> Result<Outcome> {
             )
         }
     };
-    let png = draw_frame_png(&frame, &title).bug()?;
+    let png = encode_png(&draw_frame(&frame, &title)).bug()?;
     write_atomically(&args.image, |file| file.write_all(&png))
         .map_err(|error| anyhow::anyhow!("{}: {error}", args.image.display()))
         .bad_input()?;

@@ -22,7 +22,6 @@ mod lidar;
 mod material;
 mod motion;
 mod objects;
-mod picture;
 mod random;
 mod scene;
 mod scenery;
@@ -37,7 +36,6 @@ mod write;
 
 pub use error::WorldError;
 pub use lidar::Lidar;
-pub use picture::{draw_frame, draw_frame_png};
 pub use scene::Scene;
 pub use statistics::{CloudStatistics, StatisticsRow, compare_statistics};
 pub use stream::{KEYFRAMES_PER_SCENE, MAX_SWEEPS, World, WorldConfig, WorldKind, WorldStream};

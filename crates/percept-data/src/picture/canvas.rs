@@ -144,6 +144,11 @@ impl Canvas {
         }
     }
 
+    /// The width of a text in pixels.
+    pub(super) fn text_width(scale: u32, text: &str) -> u32 {
+        text.chars().count() as u32 * glyphs::ADVANCE * scale
+    }
+
     /// The height of a line of text in pixels.
     pub(super) fn text_height(scale: u32) -> u32 {
         glyphs::HEIGHT * scale
