@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use percept_engine::{Program, Recording};
+use percept_graph::{Graph, module_tree, storage_table};
 use percept_kernels::machine;
 use percept_report::{
     Grouping, Order, Profile, Selection, Spread, bytes, chrome_trace, milliseconds,
@@ -25,6 +26,7 @@ use crate::progress;
   percept profile resnet50 --by module --depth 2              the module tree
   percept profile dinov2-vitb14 --size 518 --by op --sort time
   percept profile resnet50 --batch 8 --sort memory --top 10 --trace resnet50.json
+  percept profile centerpoint --input sweep.pcd.bin --report  structure, stages, heaviest layers, memory, storage
 
 A fused layer's time stands at the layer that computes it (`in layer1.0.conv1`). GFLOP/s = 2 MACs / time;
 of a Winograd layer it is an effective rate, because it multiplies less.")]
@@ -49,6 +51,9 @@ pub struct Args {
     /// Show at most this many rows
     #[arg(long, value_name = "N")]
     top: Option<usize>,
+    /// Print a whole report: structure, stages, heaviest layers by time and memory, storage
+    #[arg(long, conflicts_with_all = ["by", "sort", "top"])]
+    report: bool,
     /// Recorded runs
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     repeats: u64,
@@ -151,11 +156,11 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         milliseconds(ms(preparation.planning)),
     );
     const HOLDERS_SHOWN: usize = 6;
-    let text = format!(
-        "{head}\n{}\n{}",
-        profile.table(selection),
-        profile.memory_table(HOLDERS_SHOWN)
-    );
+    let body = match args.report {
+        true => report(program.graph(), &profile, args.depth as usize),
+        false => profile.table(selection),
+    };
+    let text = format!("{head}\n{body}\n{}", profile.memory_table(HOLDERS_SHOWN));
     let memory = profile.memory();
     let record = json!({
         "model": args.model.model,
@@ -182,4 +187,41 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let resident = machine::peak_resident_bytes()
         .map_or_else(String::new, |b| format!("process peak {}\n", bytes(b)));
     Ok(Outcome::new(text + &resident, record))
+}
+
+/// Everything that people put into a report by hand.
+fn report(graph: &Graph, profile: &Profile, depth: usize) -> String {
+    const HEAVIEST: usize = 20;
+    let table = |grouping, order, top| {
+        profile.table(Selection {
+            grouping,
+            order,
+            top,
+        })
+    };
+    let sections = [
+        ("Structure".to_owned(), module_tree(graph)),
+        (
+            "Stages: the total of everything inside each module".to_owned(),
+            table(Grouping::Module { depth }, Order::Execution, None),
+        ),
+        (
+            "Operations: all layers of a kind together".to_owned(),
+            table(Grouping::Op, Order::Time, None),
+        ),
+        (
+            format!("The {HEAVIEST} layers that take longest, each for itself"),
+            table(Grouping::Layer, Order::Time, Some(HEAVIEST)),
+        ),
+        (
+            format!("The {HEAVIEST} layers that allocate most, each for itself"),
+            table(Grouping::Layer, Order::Memory, Some(HEAVIEST)),
+        ),
+        (
+            "Storage: parameters below each name".to_owned(),
+            storage_table(graph, depth),
+        ),
+    ];
+    let written = sections.map(|(title, body)| format!("{title}\n{}\n\n{body}", "=".repeat(title.len())));
+    written.join("\n")
 }

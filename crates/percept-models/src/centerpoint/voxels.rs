@@ -19,7 +19,11 @@ pub(super) fn voxelize(
     counts: ValueId,
 ) -> [ValueId; 2] {
     let op: Arc<dyn CustomOp> = Arc::new(Voxelize { grid: grid.clone() });
-    let outputs = b.call_many("vfe", Op::Custom(op), &[points, counts]);
+    let mut outputs = Vec::new();
+    b.module("vfe", "MeanVFE", |b| {
+        outputs = b.call_many("voxelize", Op::Custom(op), &[points, counts]);
+        outputs[0]
+    });
     match outputs[..] {
         [features, sites] => [features, sites],
         // The builder has kept the error that says why.
@@ -58,7 +62,7 @@ impl Operator for Voxelize {
     }
 
     fn describe(&self) -> String {
-        "MeanVFE()".to_owned()
+        "Voxelize()".to_owned()
     }
 }
 
