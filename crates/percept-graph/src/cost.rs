@@ -142,6 +142,11 @@ impl Graph {
             .sum())
     }
 
+    /// Whether [`Graph::total_macs`] leaves out layers whose multiply-adds depend on the data.
+    pub fn macs_depend_on_data(&self, bindings: &Bindings) -> Result<bool, GraphError> {
+        Ok(self.costs(bindings)?.iter().any(|cost| cost.macs.is_none()))
+    }
+
     /// Costs summed by op kind, in order of first appearance.
     pub fn costs_by_kind(
         &self,

@@ -111,9 +111,7 @@ pub(crate) fn lower_node(l: &mut Lowering<'_>, node: &Node) -> Result<(), Export
         }
         Op::Dropout(_) => l.alias(node.outputs[0], inputs.remove(0)),
         Op::ActiveSites(_) | Op::Rulebook(_) | Op::SparseConv3d(_) | Op::SparseToDense(_) => {
-            let reason =
-                "sparse convolutions have no ONNX form; centerpoint-dense is the part that has";
-            return Err(unsupported(node, reason));
+            return Err(unsupported(node, "sparse convolutions have no ONNX form"));
         }
         Op::Custom(_) => return Err(unsupported(node, "custom ops have no ONNX form")),
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use percept_report::bytes;
 use serde_json::json;
 
-use crate::fail::{Blame, Result};
+use crate::fail::{Blame, Fail, Result};
 use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::Common;
@@ -30,6 +30,15 @@ pub struct Args {
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let model = args.model.build()?;
+    if model.takes_points() {
+        let message = format!(
+            "{} has sparse convolutions, which have no ONNX form",
+            model.name
+        );
+        return Err(
+            Fail::usage(message).hint("centerpoint-dense is the part that other engines can run")
+        );
+    }
     let shapes = args.input.shapes(&model)?;
     let bindings = model.graph.bind(&shapes)?;
     let weights = args.model.load(&model, common)?;

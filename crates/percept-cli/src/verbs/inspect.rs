@@ -80,10 +80,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .collect();
     let macs = graph.total_macs(&bindings)?;
     let head = format!(
-        "{}: {} parameters; {} MACs for {}\n",
+        "{}: {} parameters; {} MACs{} for {}\n",
         args.what,
         thousands(graph.parameter_count() as u64),
         thousands(macs),
+        match graph.macs_depend_on_data(&bindings)? {
+            true => " and those of the sparse layers, by data,",
+            false => "",
+        },
         inputs.join(", ")
     );
     let record = json!({

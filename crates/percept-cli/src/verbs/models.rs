@@ -42,7 +42,10 @@ fn list() -> Result<Outcome> {
             entry.name.to_owned(),
             inputs.join(", "),
             count(parameters as u64),
-            count(macs),
+            match model.graph.macs_depend_on_data(&bindings)? {
+                true => format!("{} + by data", count(macs)),
+                false => count(macs),
+            },
             entry.description.to_owned(),
         ]);
         records.push(json!({

@@ -222,6 +222,7 @@ fn report(graph: &Graph, profile: &Profile, depth: usize) -> String {
             storage_table(graph, depth),
         ),
     ];
-    let written = sections.map(|(title, body)| format!("{title}\n{}\n\n{body}", "=".repeat(title.len())));
+    let written =
+        sections.map(|(title, body)| format!("{title}\n{}\n\n{body}", "=".repeat(title.len())));
     written.join("\n")
 }
