@@ -6,8 +6,8 @@ use std::sync::Arc;
 use percept_graph::{DType, Graph, Op, ValueId};
 use percept_kernels::attention::{AttentionShape, packed_attention};
 use percept_kernels::conv::{
-    CellMask, ConvAlgorithm, ConvShape, ConvTransposeShape, EmptyResponse, PackedConv,
-    PackedConvTranspose, Tiles, choose_algorithm, conv_transpose2d, conv2d, conv2d_settled,
+    ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
+    choose_algorithm, conv_transpose2d, conv2d,
 };
 use percept_kernels::elementwise::{self, BinaryOp};
 use percept_kernels::gemm::{MatmulShape, PackedLinear, linear, matmul};
@@ -276,86 +276,6 @@ impl Kernel {
         })
     }
 
-    /// The same kernel on a map of another size and one sample, with the size that comes out; `None` where it is none of
-    /// those that follow an empty map.
-    pub fn on_map(&self, [height, width]: [usize; 2]) -> Option<(Kernel, [usize; 2])> {
-        match self {
-            Kernel::Conv {
-                shape,
-                weights,
-                bias,
-                activation,
-                scaled: false,
-            } => {
-                let shape = ConvShape {
-                    batch: 1,
-                    height,
-                    width,
-                    ..*shape
-                };
-                let size = [shape.out_height(), shape.out_width()];
-                let kernel = Kernel::Conv {
-                    shape,
-                    weights: Arc::clone(weights),
-                    bias: bias.clone(),
-                    activation: *activation,
-                    scaled: false,
-                };
-                Some((kernel, size))
-            }
-            Kernel::ConvTranspose {
-                shape,
-                weights,
-                bias,
-                activation,
-            } => {
-                let shape = ConvTransposeShape {
-                    batch: 1,
-                    height,
-                    width,
-                    ..*shape
-                };
-                let size = [shape.out_height(), shape.out_width()];
-                let kernel = Kernel::ConvTranspose {
-                    shape,
-                    weights: Arc::clone(weights),
-                    bias: bias.clone(),
-                    activation: *activation,
-                };
-                Some((kernel, size))
-            }
-            Kernel::Concat { .. } | Kernel::Joined => {
-                Some((Kernel::Concat { outer: 1 }, [height, width]))
-            }
-            _ => None,
-        }
-    }
-
-    /// Runs a convolution whose unreached cells have the answer to the empty map; returns the share of tiles computed.
-    pub fn run_settled(
-        &self,
-        cpu: &Cpu,
-        reads: &[&[f32]],
-        reached: &CellMask,
-        empty: &EmptyResponse,
-        tiles: Tiles,
-        y: &mut [f32],
-    ) -> f64 {
-        let Kernel::Conv {
-            shape,
-            weights,
-            bias,
-            activation,
-            scaled: false,
-        } = self
-        else {
-            unreachable!("only convolutions have an answer to the empty map")
-        };
-        let epilogue = epilogue(bias, reads.get(1), *activation);
-        let x = reads[0];
-        conv2d_settled(cpu, shape, weights, x, epilogue, reached, empty, tiles, y)
-    }
-
     /// How the work is done, for reports: a convolution's algorithm, or nothing to say.
     pub fn algorithm(&self) -> Option<ConvAlgorithm> {
         match self {
@@ -518,7 +438,8 @@ impl Kernel {
     }
 }
 
-fn epilogue<'a>(
+/// What a contraction does with its finished sums.
+pub fn epilogue<'a>(
     bias: &'a Option<Vector>,
     residual: Option<&&'a [f32]>,
     activation: Activation,

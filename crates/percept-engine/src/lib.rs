@@ -9,6 +9,7 @@ mod join;
 mod kernel;
 mod lowering;
 mod options;
+mod outputs;
 mod passes;
 mod plan;
 mod prepare;
@@ -18,13 +19,15 @@ mod program;
 mod reference;
 mod schedule;
 mod segment;
+mod settled;
 mod shapes;
 
 pub use error::EngineError;
 pub use options::{Empty, Memory, Mode, Options};
+pub use outputs::{Output, Outputs};
 pub use probe::{Recording, Run, StepTime};
 pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,
 };
-pub use program::{Output, Outputs, Preparation, Program};
+pub use program::{Preparation, Program};
 pub use reference::{RealTensor, run_reference};

@@ -16,6 +16,7 @@ use crate::empty::{EmptyResponses, Reached, tracked_steps};
 use crate::kernel::Kernel;
 use crate::lowering::Lowered;
 use crate::options::{Empty, Mode, Options};
+use crate::outputs::{Output, Outputs};
 use crate::passes;
 use crate::prepare::Weights;
 use crate::probe::Recording;
@@ -45,45 +46,6 @@ pub struct Program {
     /// Steps that know their answer to an empty map.
     tracked: BTreeSet<usize>,
     empty: Option<EmptyResponses>,
-}
-
-/// One tensor that a run gave.
-pub struct Output<'p> {
-    /// Name of the output.
-    pub name: &'p str,
-    /// Sizes, outermost first.
-    pub shape: Vec<usize>,
-    /// Row-major values, in the program's arena until the next run.
-    pub data: Cow<'p, [f32]>,
-}
-
-/// What one run gave, in the graph's order.
-pub struct Outputs<'p> {
-    tensors: Vec<Output<'p>>,
-}
-
-impl<'p> Outputs<'p> {
-    /// All outputs.
-    pub fn iter(&self) -> impl Iterator<Item = &Output<'p>> {
-        self.tensors.iter()
-    }
-
-    /// One output by name.
-    pub fn get(&self, name: &str) -> Option<&Output<'p>> {
-        self.tensors.iter().find(|output| output.name == name)
-    }
-
-    /// Copies of all outputs.
-    pub fn to_tensors(&self) -> Vec<(String, Tensor)> {
-        let copy = |output: &Output<'p>| Tensor {
-            shape: output.shape.clone(),
-            data: output.data.to_vec(),
-        };
-        self.tensors
-            .iter()
-            .map(|output| (output.name.to_owned(), copy(output)))
-            .collect()
-    }
 }
 
 /// What it took to get ready, apart from running.
@@ -468,7 +430,7 @@ impl Program {
                 Output { name, shape, data }
             })
             .collect();
-        Ok(Outputs { tensors })
+        Ok(Outputs::new(tensors))
     }
 }
 

@@ -3,6 +3,7 @@
 mod cells;
 mod choose;
 mod depthwise;
+mod empty_response;
 mod gather;
 mod implicit;
 mod narrow;
@@ -17,8 +18,9 @@ mod winograd;
 pub use cells::CellMask;
 pub use choose::{choose_algorithm, supports};
 pub use depthwise::depthwise_conv2d;
+pub use empty_response::{BorderAxis, EmptyResponse, seal_interior};
 pub use packed::{PackedConv, conv2d};
 pub use shape::{ConvAlgorithm, ConvShape, Mode};
-pub use skip::{BorderAxis, EmptyResponse, Tiles, can_skip, conv2d_settled, seal_interior};
+pub use skip::{Tiles, can_skip, conv2d_settled};
 pub use transpose_shape::ConvTransposeShape;
 pub use transposed::{PackedConvTranspose, conv_transpose2d};
