@@ -23,12 +23,6 @@ pub enum EngineError {
     },
     #[error("{node}: {message}")]
     Custom { node: String, message: String },
-    #[error("{node}: {op} is not supported here: {reason}")]
-    Unsupported {
-        node: String,
-        op: &'static str,
-        reason: String,
-    },
     #[error(
         "an input of this size needs {needed_bytes} bytes for one run; the machine has {limit_bytes} available"
     )]
