@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use percept_graph::{ActiveSites, CustomOp, DType, Rulebook, Tensor};
+use percept_graph::{ActiveSites, CustomOp, DType, Graph, Node, Op, Rulebook, Tensor, TensorType};
 use percept_kernels::{Cpu, sparse};
 
 use crate::shapes;
@@ -22,6 +22,22 @@ pub enum Defining {
 }
 
 impl Defining {
+    /// The kernel of a node that defines sizes, for inputs of these sizes; `None` for other nodes.
+    pub fn of(graph: &Graph, node: &Node, dims: &[Vec<usize>]) -> Option<Self> {
+        let dtypes = |types: Vec<&TensorType>| types.iter().map(|ty| ty.dtype).collect();
+        Some(match &node.op {
+            Op::ActiveSites(op) => Defining::ActiveSites(op.clone()),
+            Op::Rulebook(op) => Defining::Rulebook(op.clone()),
+            Op::Custom(op) => Defining::Custom {
+                op: Arc::clone(op),
+                dims: dims.to_vec(),
+                inputs: dtypes(graph.input_types(node)),
+                outputs: dtypes(graph.output_types(node)),
+            },
+            _ => return None,
+        })
+    }
+
     /// Computes the outputs: 4 bytes an element, as the arena holds them.
     pub fn run(&self, cpu: &Cpu, reads: &[&[f32]]) -> Result<Vec<Tensor>, String> {
         match self {
@@ -95,10 +111,14 @@ pub fn numbers_of(integers: &[i32]) -> Vec<f32> {
     integers.iter().map(|&value| value as f32).collect()
 }
 
-/// Integers in the memory of a tensor.
+/// Integers as an i32 value's memory holds them.
+pub fn in_memory(integers: Vec<i32>) -> Vec<f32> {
+    bytemuck::cast_vec(integers)
+}
+
 fn integers(shape: Vec<usize>, values: Vec<i32>) -> Tensor {
     Tensor {
         shape,
-        data: bytemuck::cast_vec(values),
+        data: in_memory(values),
     }
 }

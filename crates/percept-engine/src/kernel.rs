@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use percept_graph::{DType, Graph, Op, ValueId};
+use percept_graph::{Graph, Op};
 use percept_kernels::attention::{AttentionShape, packed_attention};
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
@@ -257,21 +257,9 @@ impl Kernel {
                 }
             }
             Op::SparseToDense(op) => Kernel::ToDense(shapes::dense(op, x(), &inputs[2])),
-            Op::ActiveSites(op) => Kernel::Defining(Defining::ActiveSites(op.clone())),
-            Op::Rulebook(op) => Kernel::Defining(Defining::Rulebook(op.clone())),
-            Op::Custom(op) => {
-                let dtypes = |values: &[ValueId]| -> Vec<DType> {
-                    values
-                        .iter()
-                        .map(|&value| graph.value(value).ty.dtype)
-                        .collect()
-                };
-                Kernel::Defining(Defining::Custom {
-                    op: Arc::clone(op),
-                    dims: inputs.to_vec(),
-                    inputs: dtypes(&node.inputs),
-                    outputs: dtypes(&node.outputs),
-                })
+            Op::ActiveSites(_) | Op::Rulebook(_) | Op::Custom(_) => {
+                let kernel = Defining::of(graph, node, inputs);
+                Kernel::Defining(kernel.expect("these define sizes"))
             }
         })
     }

@@ -13,6 +13,7 @@ use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
 };
 use percept_kernels::gemm::PackedLinear;
+use percept_kernels::norm::fold_batch_norm;
 use percept_kernels::sparse::PackedSparseConv;
 
 use crate::lowering::Step;
@@ -326,10 +327,7 @@ impl Weights {
         let mut part = |position| self.read(graph, node, position);
         let (weight, bias, mean, variance) = (part(0)?, part(1)?, part(2)?, part(3)?);
         let eps = f64::from(op.eps);
-        let factor = |(&w, &v): (&f32, &f32)| f64::from(w) / (f64::from(v) + eps).sqrt();
-        let scale: Vec<f64> = weight.iter().zip(&variance).map(factor).collect();
-        let offset = |((&b, &m), &s): ((&f32, &f32), &f64)| f64::from(b) - f64::from(m) * s;
-        let shift = bias.iter().zip(&mean).zip(&scale).map(offset).collect();
+        let (scale, shift) = fold_batch_norm(&weight, &bias, &mean, &variance, eps);
         Ok(ChannelAffine { scale, shift })
     }
 }

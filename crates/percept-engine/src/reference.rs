@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 
-use percept_graph::{Graph, Node, Op, Rulebook, Tensor, ValueId, WeightSource};
+use percept_graph::{DType, Graph, Node, Op, Tensor, ValueId, WeightSource};
 use percept_kernels::attention::HeadsView;
 use percept_kernels::reference::{self, Real};
 use percept_kernels::strides::{Odometer, broadcast_strides, contiguous_strides};
-use percept_kernels::{Cpu, Isa, sparse};
+use percept_kernels::{Cpu, Isa};
 
+use crate::defining::{Defining, as_integers, in_memory, numbers_of};
 use crate::segment::bind_output;
 use crate::{EngineError, shapes};
 
@@ -63,7 +64,7 @@ pub fn run_reference<T: Real>(
     );
     for node in graph.nodes() {
         let args: Vec<&RealTensor<T>> = node.inputs.iter().map(|value| &values[value]).collect();
-        let outputs = if let Some(outputs) = define(node, &args)? {
+        let outputs = if let Some(outputs) = define(graph, node, &args)? {
             for (&value, tensor) in node.outputs.iter().zip(&outputs) {
                 bind_output(&graph.value(value).ty, &tensor.shape, &mut bindings)
                     .map_err(|message| failed(node, message))?;
@@ -260,58 +261,43 @@ fn compute<T: Real>(
 
 /// The outputs of a node that defines sizes; `None` for the others. Selections are exact, so the fast kernels serve here too.
 fn define<T: Real>(
+    graph: &Graph,
     node: &Node,
     args: &[&RealTensor<T>],
 ) -> Result<Option<Vec<RealTensor<T>>>, EngineError> {
-    let integers =
-        |arg: &RealTensor<T>| -> Vec<i32> { arg.data.iter().map(|v| v.to_f64() as i32).collect() };
-    let tensor = |shape: Vec<usize>, values: &[i32]| RealTensor {
-        shape,
-        data: values.iter().map(|&v| T::from_f64(f64::from(v))).collect(),
+    let dims: Vec<Vec<usize>> = args.iter().map(|arg| arg.shape.clone()).collect();
+    let Some(kernel) = Defining::of(graph, node, &dims) else {
+        return Ok(None);
     };
-    let bad = |message: String| failed(node, message);
-    match &node.op {
-        Op::ActiveSites(op) => {
-            let window = shapes::window(&op.window);
-            let sites = sparse::output_sites(&window, op.cells, &integers(args[0]))
-                .map_err(|error| bad(error.to_string()))?;
-            Ok(Some(vec![tensor(vec![sites.len() / 4, 4], &sites)]))
-        }
-        Op::Rulebook(op) => {
-            let window = shapes::window(&op.window);
-            let (from, to) = (integers(args[0]), integers(args[1]));
-            let cpu = Cpu::with_isa(1, Isa::Portable).map_err(|error| bad(error.to_string()))?;
-            let rows = Rulebook::BLOCK_ROWS;
-            let book = sparse::rulebook(&cpu, &window, op.cells, &from, &to, rows)
-                .map_err(|error| bad(error.to_string()))?;
-            Ok(Some(vec![
-                tensor(vec![book.pairs.len() / 2, 2], &book.pairs),
-                tensor(vec![book.starts.len()], &book.starts),
-            ]))
-        }
-        Op::Custom(op) => {
-            let narrow = |arg: &&RealTensor<T>| -> Vec<f32> {
-                arg.data.iter().map(|v| v.to_f64() as f32).collect()
+    let numbers = args.iter().zip(graph.input_types(node));
+    let memory: Vec<Vec<f32>> = numbers
+        .map(|(arg, ty)| {
+            let values = arg.data.iter().map(|value| value.to_f64());
+            match ty.dtype {
+                DType::I32 => in_memory(values.map(|value| value as i32).collect()),
+                _ => values.map(|value| value as f32).collect(),
+            }
+        })
+        .collect();
+    let reads: Vec<&[f32]> = memory.iter().map(Vec::as_slice).collect();
+    let cpu = Cpu::with_isa(1, Isa::Portable)?;
+    let outputs = kernel
+        .run(&cpu, &reads)
+        .map_err(|message| failed(node, message))?;
+    let widened = outputs
+        .into_iter()
+        .zip(graph.output_types(node))
+        .map(|(output, ty)| {
+            let values = match ty.dtype {
+                DType::I32 => numbers_of(as_integers(&output.data)),
+                _ => output.data,
             };
-            let data: Vec<Vec<f32>> = args.iter().map(narrow).collect();
-            let inputs: Vec<(&[usize], &[f32])> = args
-                .iter()
-                .zip(&data)
-                .map(|(arg, data)| (arg.shape.as_slice(), data.as_slice()))
-                .collect();
-            let outputs = op.run(&inputs).map_err(bad)?;
-            let widen = |output: Tensor| RealTensor {
+            RealTensor {
                 shape: output.shape,
-                data: output
-                    .data
-                    .iter()
-                    .map(|&v| T::from_f64(f64::from(v)))
-                    .collect(),
-            };
-            Ok(Some(outputs.into_iter().map(widen).collect()))
-        }
-        _ => Ok(None),
-    }
+                data: values.iter().map(|&v| T::from_f64(f64::from(v))).collect(),
+            }
+        });
+    Ok(Some(widened.collect()))
 }
 
 fn failed(node: &Node, message: String) -> EngineError {

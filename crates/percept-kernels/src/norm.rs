@@ -117,7 +117,7 @@ pub fn fold_batch_norm(
     mean: &[f32],
     variance: &[f32],
     eps: f64,
-) -> (Vec<f32>, Vec<f32>) {
+) -> (Vec<f64>, Vec<f64>) {
     let channels = gamma.len();
     assert!(
         [beta, mean, variance]
@@ -130,7 +130,7 @@ pub fn fold_batch_norm(
         .map(|channel| {
             let scale = wide(gamma, channel) / (wide(variance, channel) + eps).sqrt();
             let shift = wide(beta, channel) - wide(mean, channel) * scale;
-            (scale as f32, shift as f32)
+            (scale, shift)
         })
         .unzip()
 }

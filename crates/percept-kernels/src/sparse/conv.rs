@@ -25,6 +25,13 @@ pub struct SparseConvShape {
     pub block_rows: usize,
 }
 
+impl SparseConvShape {
+    /// Length of the weights `[out_channels][taps][in_channels]`.
+    pub fn weight_len(&self) -> usize {
+        self.out_channels * self.taps * self.in_channels
+    }
+}
+
 /// Weights as the kernel reads them: `[tap][panel of 16 output channels][input channel][16]`, zero past the last channel.
 #[derive(Debug)]
 pub struct PackedSparseConv {
@@ -41,11 +48,7 @@ impl PackedSparseConv {
             taps,
             ..
         } = *shape;
-        assert_eq!(
-            weight.len(),
-            out_channels * taps * in_channels,
-            "length of the weights"
-        );
+        assert_eq!(weight.len(), shape.weight_len(), "length of the weights");
         let panels = out_channels.div_ceil(PANEL);
         let mut packed = AlignedBuf::zeroed_floats(taps * panels * in_channels * PANEL);
         let floats = packed.floats_mut();

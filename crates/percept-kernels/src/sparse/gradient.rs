@@ -48,11 +48,7 @@ pub fn input_gradient(
         taps,
         ..
     } = *shape;
-    assert_eq!(
-        weight.len(),
-        out_channels * taps * in_channels,
-        "length of the weights"
-    );
+    assert_eq!(weight.len(), shape.weight_len(), "length of the weights");
     let mut turned = vec![0.0; weight.len()];
     for (row, values) in weight.chunks_exact(in_channels.max(1)).enumerate() {
         let (output, tap) = (row / taps, row % taps);
@@ -85,11 +81,7 @@ pub fn weight_gradient(
         taps,
         ..
     } = *shape;
-    assert_eq!(
-        dweight.len(),
-        out_channels * taps * in_channels,
-        "length of the weights"
-    );
+    assert_eq!(dweight.len(), shape.weight_len(), "length of the weights");
     let (pairs, _) = book.pairs.as_chunks::<2>();
     let blocks = (book.starts.len() - 1) / taps.max(1);
     let target = SharedMut::new(dweight);

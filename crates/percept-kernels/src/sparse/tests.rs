@@ -96,13 +96,7 @@ impl Case {
     }
 
     fn weight(&self) -> Vec<f32> {
-        let SparseConvShape {
-            in_channels,
-            out_channels,
-            taps,
-            ..
-        } = self.shape;
-        numbers(self.seed ^ 1, out_channels * taps * in_channels)
+        numbers(self.seed ^ 1, self.shape.weight_len())
     }
 
     fn dy(&self) -> Vec<f32> {
