@@ -13,6 +13,7 @@ mod model_weights;
 pub mod names;
 pub mod picture;
 pub mod points;
+pub mod random;
 pub mod safetensors;
 pub mod seeded;
 pub mod tensor;

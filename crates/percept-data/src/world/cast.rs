@@ -3,8 +3,8 @@
 use crate::points::PointLabel;
 
 use super::material::Material;
-use super::random::{hash, unit};
 use super::scene::{Scene, Solids};
+use crate::random::{hash, unit};
 
 pub(crate) struct Ray {
     pub(crate) origin: [f64; 3],

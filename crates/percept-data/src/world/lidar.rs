@@ -9,10 +9,10 @@ use crate::points::{LidarConvention, Point, PointLabel, Pose};
 
 use super::cast::{Hit, Ray, first_hit};
 use super::material::Material;
-use super::random::{BELL_LIMIT, bell, hash, unit};
 use super::scene::{Scene, Solids};
 use super::shape::Shape;
 use super::solid::{Part, PlacedSolid};
+use crate::random::{BELL_LIMIT, bell, hash, unit};
 
 /// A spinning LiDAR: its beams, its errors, and where it stands on the vehicle.
 #[derive(Clone, Debug)]

@@ -22,7 +22,6 @@ mod lidar;
 mod material;
 mod motion;
 mod objects;
-mod random;
 mod scene;
 mod scenery;
 mod shape;

@@ -12,9 +12,9 @@ use super::districts::{Lot, Style, Yard, fill_lot, furnish_side};
 use super::ground::Ground;
 use super::motion::{Lap, Motion};
 use super::objects::{Rider, model, moving_class};
-use super::random::Draws;
 use super::solid::{Part, PlacedSolid};
 use super::streets::{self, Axis, BLOCKS, DISTRICTS, LANE_FROM_KERB_M, PAVEMENT_M, Side};
+use crate::random::Draws;
 
 /// A town and its traffic, made from a seed; the ego vehicle circles the middle district.
 #[derive(Debug)]

@@ -10,8 +10,8 @@ use crate::points::{Box3d, LidarFrame, ObjectClass, Pose, append_older_sweep};
 
 use super::lidar::{Lidar, Sweep};
 use super::objects::Rider;
-use super::random::hash;
 use super::scene::Scene;
+use crate::random::hash;
 
 /// Which dataset the world imitates: its sensor, its rhythm, its conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

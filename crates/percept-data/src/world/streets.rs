@@ -1,7 +1,7 @@
 //! The plan of a town: three by three districts between wide streets, each cut into four blocks by quiet ones.
 
 use super::ground::Surface;
-use super::random::Draws;
+use crate::random::Draws;
 
 /// Districts along each side of the town; traffic circles each, and the ego circles the middle one.
 pub(crate) const DISTRICTS: usize = 3;

@@ -3,7 +3,7 @@
 use std::f64::consts::{FRAC_PI_2, PI};
 
 use crate::points::ObjectClass;
-use crate::world::random::Draws;
+use crate::random::Draws;
 use crate::world::scenery;
 
 use super::{Style, Yard, park, wander};

@@ -12,9 +12,9 @@ use super::body::Body;
 use super::ground::Surface;
 use super::motion::Motion;
 use super::objects::{Rider, model};
-use super::random::Draws;
 use super::scenery::Border;
 use super::solid::Part;
+use crate::random::Draws;
 
 /// The character of a district.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

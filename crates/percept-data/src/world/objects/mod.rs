@@ -8,9 +8,9 @@ mod vehicles;
 use crate::points::ObjectClass;
 
 use super::material::Material;
-use super::random::Draws;
 use super::shape::Shape::{Cone, Cuboid, Cylinder, Taper};
 use super::solid::Part;
+use crate::random::Draws;
 
 /// What an object looks like.
 #[derive(Clone, Debug)]

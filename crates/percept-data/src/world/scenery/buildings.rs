@@ -1,7 +1,7 @@
 //! Buildings, whole and unfinished.
 
+use crate::random::Draws;
 use crate::world::material::Material;
-use crate::world::random::Draws;
 use crate::world::shape::Shape::{Cuboid, Taper};
 use crate::world::solid::Part;
 

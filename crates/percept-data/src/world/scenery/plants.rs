@@ -1,7 +1,7 @@
 //! Trees and bushes.
 
+use crate::random::Draws;
 use crate::world::material::Material;
-use crate::world::random::Draws;
 use crate::world::shape::Shape::{Cone, Cylinder, Ellipsoid};
 use crate::world::solid::Part;
 

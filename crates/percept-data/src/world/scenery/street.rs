@@ -1,7 +1,7 @@
 //! What stands on pavements and yards.
 
+use crate::random::Draws;
 use crate::world::material::Material;
-use crate::world::random::Draws;
 use crate::world::shape::Shape::{Cone, Cuboid, Cylinder};
 use crate::world::solid::Part;
 

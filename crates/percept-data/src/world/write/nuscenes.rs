@@ -8,10 +8,10 @@ use crate::points::nuscenes::tables::{
     SampleData, Scene, Sensor, Tables, Visibility,
 };
 use crate::points::{ObjectClass, Quaternion, encode_nuscenes_cloud};
+use crate::random::hash;
 use crate::world::error::WorldError;
 use crate::world::lidar::Sweep;
 use crate::world::objects::Rider;
-use crate::world::random::hash;
 use crate::world::stream::{KEYFRAMES_PER_SCENE, TrueBox, World};
 
 use super::Folder;
