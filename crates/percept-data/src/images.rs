@@ -187,7 +187,7 @@ fn ends_early(error: &DecodingError) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use image::codecs::jpeg::JpegEncoder;
     use image::{DynamicImage, GrayImage, Luma, Rgb, Rgba, RgbaImage};
     use proptest::prelude::*;
@@ -198,13 +198,19 @@ mod tests {
         image::RgbImage::from_fn(37, 23, |x, y| Rgb([x as u8 * 6, y as u8 * 10, 128]))
     }
 
-    fn png(image: &DynamicImage) -> Vec<u8> {
+    /// A small PNG file of 37x23 pixels.
+    pub(crate) fn png() -> Vec<u8> {
+        png_of(&gradient().into())
+    }
+
+    fn png_of(image: &DynamicImage) -> Vec<u8> {
         let mut file = Cursor::new(Vec::new());
         image.write_to(&mut file, ImageFormat::Png).unwrap();
         file.into_inner()
     }
 
-    fn jpeg() -> Vec<u8> {
+    /// A small JPEG file of 37x23 pixels.
+    pub(crate) fn jpeg() -> Vec<u8> {
         let mut file = Vec::new();
         JpegEncoder::new_with_quality(&mut file, 95)
             .encode_image(&gradient())
@@ -214,13 +220,16 @@ mod tests {
 
     #[test]
     fn png_of_every_kind_becomes_rgb() {
-        let image = decode_image(&png(&gradient().into())).unwrap();
+        let image = decode_image(&png()).unwrap();
         assert_eq!((image.width, image.height), (37, 23));
         assert_eq!(image.pixels, gradient().into_raw());
         let grey = GrayImage::from_pixel(2, 1, Luma([9])).into();
-        assert_eq!(decode_image(&png(&grey)).unwrap().pixels, [9; 6]);
+        assert_eq!(decode_image(&png_of(&grey)).unwrap().pixels, [9; 6]);
         let transparent = RgbaImage::from_pixel(1, 1, Rgba([1, 2, 3, 0])).into();
-        assert_eq!(decode_image(&png(&transparent)).unwrap().pixels, [1, 2, 3]);
+        assert_eq!(
+            decode_image(&png_of(&transparent)).unwrap().pixels,
+            [1, 2, 3]
+        );
     }
 
     #[test]
@@ -236,7 +245,7 @@ mod tests {
 
     #[test]
     fn truncated_files_are_told_as_such() {
-        for file in [jpeg(), png(&gradient().into())] {
+        for file in [jpeg(), png()] {
             for kept in [file.len() / 2, file.len() * 9 / 10] {
                 let fault = decode_image(&file[..kept]).unwrap_err();
                 assert!(
@@ -261,7 +270,7 @@ mod tests {
 
     #[test]
     fn absurd_sizes_are_refused_before_memory_is_taken() {
-        let mut file = png(&gradient().into());
+        let mut file = png();
         // Width and height stand in the first chunk, which its checksum covers.
         file[16..24].copy_from_slice(&[0x7f, 0xff, 0xff, 0xff, 0x7f, 0xff, 0xff, 0xff]);
         let mut crc = flate2::Crc::new();
@@ -287,7 +296,7 @@ mod tests {
             flips in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..4),
             cut in prop::option::of(any::<prop::sample::Index>()),
         ) {
-            let mut file = if as_png { png(&gradient().into()) } else { jpeg() };
+            let mut file = if as_png { png() } else { jpeg() };
             for (at, byte) in flips {
                 let at = at.index(file.len());
                 file[at] = byte;

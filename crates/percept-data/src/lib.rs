@@ -6,6 +6,7 @@
 pub mod arrays;
 pub mod atomic;
 pub mod checkpoint;
+pub mod classification;
 pub mod error;
 pub mod images;
 pub mod load_report;
