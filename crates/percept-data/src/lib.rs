@@ -5,6 +5,7 @@
 
 pub mod arrays;
 pub mod atomic;
+pub mod augment;
 pub mod checkpoint;
 pub mod classification;
 pub mod error;
