@@ -11,6 +11,7 @@ pub mod classification;
 pub mod error;
 pub mod images;
 pub mod load_report;
+pub mod loader;
 mod model_weights;
 pub mod names;
 pub mod picture;
