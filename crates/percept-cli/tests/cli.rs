@@ -300,7 +300,7 @@ fn profile_reports_a_detector() {
         "Rulebook",
         "RotatedNms",
         "Storage",
-        "of tiles computed",
+        "of the map computed",
     ] {
         assert!(text.contains(words), "`{words}` is missing in:\n{text}");
     }

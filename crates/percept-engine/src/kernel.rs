@@ -155,12 +155,24 @@ impl Kernel {
             }
             Op::ConvTranspose2d(op) => {
                 let shape = shapes::conv_transpose(op, x());
-                let (weights, bias) = weights.conv_transpose(cpu, graph, step, op, &shape)?;
-                Kernel::ConvTranspose {
-                    shape,
-                    weights,
-                    bias,
-                    activation,
+                if let Some(shape) = shape.as_pointwise() {
+                    let (weights, bias) =
+                        weights.pointwise_transposed(cpu, graph, step, op, &shape)?;
+                    Kernel::Conv {
+                        shape,
+                        weights,
+                        bias,
+                        activation,
+                        scaled: false,
+                    }
+                } else {
+                    let (weights, bias) = weights.conv_transpose(graph, step, op, &shape)?;
+                    Kernel::ConvTranspose {
+                        shape,
+                        weights,
+                        bias,
+                        activation,
+                    }
                 }
             }
             Op::Linear(op) => {

@@ -124,7 +124,6 @@ impl Weights {
     /// Packed weights of a transposed convolution step, and its bias.
     pub fn conv_transpose(
         &mut self,
-        cpu: &Cpu,
         graph: &Graph,
         step: &Step,
         op: &ConvTranspose2d,
@@ -133,26 +132,41 @@ impl Weights {
         let node = graph.node(step.node);
         if !self.transposed.contains_key(&node.id) {
             let affine = self.channel_affine(graph, step)?;
-            let taps = op.conv.kernel[0] * op.conv.kernel[1];
-            let group_out = op.conv.out_channels / op.conv.groups;
-            let group_in = op.conv.in_channels / op.conv.groups;
-            let packed = self.pack(graph, node, |mut weight| {
-                if let Some(affine) = &affine {
-                    // Weight [in, out of the group, taps]: the output channel is the middle axis.
-                    for (row, values) in weight.to_mut().chunks_exact_mut(taps).enumerate() {
-                        let (input, output) = (row / group_out, row % group_out);
-                        let channel = input / group_in * group_out + output;
-                        values
-                            .iter_mut()
-                            .for_each(|w| *w = (f64::from(*w) * affine.scale[channel]) as f32);
-                    }
-                }
-                PackedConvTranspose::pack(cpu, shape, &weight)
+            let packed = self.pack(graph, node, |weight| {
+                let weight = scale_transposed(weight, op, affine.as_ref());
+                PackedConvTranspose::pack(shape, &weight)
             })?;
             self.transposed.insert(node.id, Arc::new(packed));
             self.fold_bias(graph, node, op.conv.bias, affine)?;
         }
         Ok((Arc::clone(&self.transposed[&node.id]), self.bias(node)))
+    }
+
+    /// Packed weights of a transposed convolution that computes the same as the pointwise one of `shape`, and its bias.
+    pub fn pointwise_transposed(
+        &mut self,
+        cpu: &Cpu,
+        graph: &Graph,
+        step: &Step,
+        op: &ConvTranspose2d,
+        shape: &ConvShape,
+    ) -> Result<(Arc<PackedConv>, Option<Vector>), EngineError> {
+        let node = graph.node(step.node);
+        let key = (node.id, ConvAlgorithm::Pointwise);
+        if !self.convs.contains_key(&key) {
+            let affine = self.channel_affine(graph, step)?;
+            let packed = self.pack(graph, node, |weight| {
+                let weight = scale_transposed(weight, op, affine.as_ref());
+                let [inputs, outputs] = [shape.in_channels, shape.out_channels];
+                let turned: Vec<f32> = (0..inputs * outputs)
+                    .map(|at| weight[at % inputs * outputs + at / inputs])
+                    .collect();
+                PackedConv::pack(cpu, shape, ConvAlgorithm::Pointwise, &turned)
+            })?;
+            self.convs.insert(key, Arc::new(packed));
+            self.fold_bias(graph, node, op.conv.bias, affine)?;
+        }
+        Ok((Arc::clone(&self.convs[&key]), self.bias(node)))
     }
 
     /// Packed weights of a linear step, and its bias.
@@ -330,6 +344,28 @@ impl Weights {
         let (scale, shift) = fold_batch_norm(&weight, &bias, &mean, &variance, eps);
         Ok(ChannelAffine { scale, shift })
     }
+}
+
+/// Scales the output channels of transposed weights [in, out of the group, taps].
+fn scale_transposed<'a>(
+    mut weight: Cow<'a, [f32]>,
+    op: &ConvTranspose2d,
+    affine: Option<&ChannelAffine>,
+) -> Cow<'a, [f32]> {
+    let Some(affine) = affine else {
+        return weight;
+    };
+    let taps = op.conv.kernel[0] * op.conv.kernel[1];
+    let group_out = op.conv.out_channels / op.conv.groups;
+    let group_in = op.conv.in_channels / op.conv.groups;
+    for (row, values) in weight.to_mut().chunks_exact_mut(taps).enumerate() {
+        let (input, output) = (row / group_out, row % group_out);
+        let scale = affine.scale[input / group_in * group_out + output];
+        values
+            .iter_mut()
+            .for_each(|w| *w = (f64::from(*w) * scale) as f32);
+    }
+    weight
 }
 
 /// Multiplies each row of `width` weights by its factor.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use percept_graph::{Bindings, DType, Graph, GraphError, Tensor, WeightSource};
-use percept_kernels::conv::Tiles;
+use percept_kernels::conv::Coverage;
 use percept_kernels::{Arena, Cpu};
 
 use crate::EngineError;
@@ -349,13 +349,13 @@ impl Program {
             && let Some(mask) = reached.follow(step, &call.kernel, &reads)
             && let Some(empty) = self.empty.as_ref().and_then(|empty| empty.get(call.step))
         {
-            let tiles = match self.options.empty {
-                Empty::Skip => Tiles::Reached,
-                _ => Tiles::All,
+            let coverage = match self.options.empty {
+                Empty::Skip => Coverage::Reached,
+                _ => Coverage::All,
             };
             let share = call
                 .kernel
-                .run_settled(&self.cpu, &reads, &mask, empty, tiles, y);
+                .run_settled(&self.cpu, &reads, &mask, empty, coverage, y);
             reached.computed.insert(call.step, share);
             return Ok(Vec::new());
         }

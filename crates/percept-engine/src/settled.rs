@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use percept_kernels::Cpu;
 use percept_kernels::conv::{
-    CellMask, ConvShape, ConvTransposeShape, EmptyResponse, Tiles, conv2d_settled,
+    CellMask, ConvShape, ConvTransposeShape, Coverage, EmptyResponse, conv2d_settled,
 };
 
 use crate::kernel::{Kernel, epilogue};
@@ -65,14 +65,14 @@ impl Kernel {
         }
     }
 
-    /// Runs a convolution whose unreached cells have the answer to the empty map; returns the share of tiles computed.
+    /// Runs a convolution whose unreached cells have the answer to the empty map; returns the share computed.
     pub fn run_settled(
         &self,
         cpu: &Cpu,
         reads: &[&[f32]],
         reached: &CellMask,
         empty: &EmptyResponse,
-        tiles: Tiles,
+        coverage: Coverage,
         y: &mut [f32],
     ) -> f64 {
         let Kernel::Conv {
@@ -87,6 +87,8 @@ impl Kernel {
         };
         let epilogue = epilogue(bias, reads.get(1), *activation);
         let x = reads[0];
-        conv2d_settled(cpu, shape, weights, x, epilogue, reached, empty, tiles, y)
+        conv2d_settled(
+            cpu, shape, weights, x, epilogue, reached, empty, coverage, y,
+        )
     }
 }

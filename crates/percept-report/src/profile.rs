@@ -438,7 +438,7 @@ fn note_of(info: &StepInfo, recording: &Recording) -> String {
         return algorithm;
     }
     let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-    format!("{algorithm}, {:.0} % of tiles computed", 100.0 * mean)
+    format!("{algorithm}, {:.0} % of the map computed", 100.0 * mean)
 }
 
 /// A fused layer: its time stands at the step that computes it, its cost too.

@@ -161,6 +161,36 @@ impl CellMask {
         tiles
     }
 
+    /// Runs of `len` cells with a set one, numbered over all samples' cells row by row, ascending.
+    pub(super) fn runs(&self, len: usize) -> Vec<u32> {
+        let mut runs: Vec<u32> = Vec::new();
+        for line in 0..self.samples * self.height {
+            let first = line * self.width;
+            for (index, &word) in self
+                .row(line / self.height, line % self.height)
+                .iter()
+                .enumerate()
+            {
+                let mut rest = word;
+                while rest != 0 {
+                    let cell = first + index * WORD + rest.trailing_zeros() as usize;
+                    let run = cell / len;
+                    if runs.last() != Some(&(run as u32)) {
+                        runs.push(run as u32);
+                    }
+                    // The run's other cells in this word say nothing new.
+                    let known = ((run + 1) * len - first - index * WORD).min(WORD);
+                    rest = rest
+                        .checked_shr(known as u32)
+                        .unwrap_or(0)
+                        .checked_shl(known as u32)
+                        .unwrap_or(0);
+                }
+            }
+        }
+        runs
+    }
+
     fn words_per_row(&self) -> usize {
         self.width.div_ceil(WORD)
     }
@@ -273,6 +303,17 @@ mod tests {
                     }
                 }
             }
+        }
+
+        #[test]
+        fn runs_hold_the_set_cells(mask in some_mask(5, 70), len in 1usize..90) {
+            let cells = 2 * 5 * 70usize;
+            let is_set = |cell: usize| mask.is_set(cell / 350, cell / 70 % 5, cell % 70);
+            let expected: Vec<u32> = (0..cells.div_ceil(len))
+                .filter(|run| (run * len..((run + 1) * len).min(cells)).any(is_set))
+                .map(|run| run as u32)
+                .collect();
+            prop_assert_eq!(mask.runs(len), expected);
         }
 
         #[test]

@@ -21,8 +21,8 @@ use crate::simd::Simd;
 const DEPTH: usize = 256;
 /// Floats of gathered input a block: a quarter of a 512 KB second-level cache.
 const GATHERED: usize = 32 * 1024;
-/// Fewest and most pixels of a block.
-const PIXELS: [usize; 2] = [4 * TILE_COLUMNS, 16 * TILE_COLUMNS];
+/// Fewest and most panels of a block.
+const PANELS: [usize; 2] = [4, 16];
 /// Floats of weights that stay in the second-level cache while a block's panels pass by.
 const WEIGHTS: usize = 32 * 1024;
 /// Blocks to cut a convolution into at least. One with fewer pixel blocks gathers its input once, for all, and is cut by
@@ -104,7 +104,27 @@ impl Kernel for Pack<'_> {
     }
 }
 
-/// Convolves; lengths were checked.
+/// Most panels of a block.
+fn block_panels(depths: &Parts) -> usize {
+    (GATHERED / depths.longest() / TILE_COLUMNS).clamp(PANELS[0], PANELS[1])
+}
+
+/// Whether a convolution is cut into few blocks of pixels, and so by output channels too.
+fn is_small(shape: &ConvShape, panels: usize) -> bool {
+    shape.groups * panels.div_ceil(block_panels(&depth_parts(shape))) < BLOCKS
+}
+
+/// Whether a list of panels saves work.
+pub(super) fn can_skip(shape: &ConvShape) -> bool {
+    !is_small(shape, panel_count(shape))
+}
+
+/// Panels of all output pixels, which are numbered over all samples.
+pub(super) fn panel_count(shape: &ConvShape) -> usize {
+    (shape.batch * shape.out_pixels()).div_ceil(TILE_COLUMNS)
+}
+
+/// Convolves, all panels of pixels or those of an ascending list; lengths were checked.
 pub(crate) fn conv2d(
     cpu: &Cpu,
     shape: &ConvShape,
@@ -112,13 +132,16 @@ pub(crate) fn conv2d(
     x: &[f32],
     input_scale: Option<&[f32]>,
     epilogue: Epilogue<'_>,
+    list: Option<&[u32]>,
     y: &mut [f32],
 ) {
     let shape = &flattened(*shape);
     let depths = depth_parts(shape);
-    let most =
-        (GATHERED / depths.longest() / TILE_COLUMNS * TILE_COLUMNS).clamp(PIXELS[0], PIXELS[1]);
-    let pixel_blocks = Parts::at_most(most, shape.batch * shape.out_pixels(), TILE_COLUMNS);
+    let all = panel_count(shape);
+    if let Some(last) = list.and_then(<[u32]>::last) {
+        assert!((*last as usize) < all, "a panel outside the map");
+    }
+    let panels = list.map_or(all, <[u32]>::len);
     let y = SharedMut::new(y);
     let job = Job {
         shape,
@@ -126,7 +149,8 @@ pub(crate) fn conv2d(
         x,
         input_scale,
         depths,
-        pixel_blocks,
+        list,
+        panel_blocks: Parts::at_most(block_panels(&depths), panels, 1),
         output: Output {
             y: y.as_mut_ptr(),
             row_stride: shape.out_pixels(),
@@ -134,7 +158,7 @@ pub(crate) fn conv2d(
             bias_axis: BiasAxis::Rows,
         },
     };
-    if shape.groups * pixel_blocks.count() < BLOCKS {
+    if list.is_none() && is_small(shape, all) {
         job.gather_then_multiply(cpu)
     } else {
         job.run_in_blocks(cpu)
@@ -148,18 +172,20 @@ pub(super) struct Job<'a> {
     pub(super) x: &'a [f32],
     pub(super) input_scale: Option<&'a [f32]>,
     pub(super) depths: Parts,
-    pub(super) pixel_blocks: Parts,
+    /// Numbers of the panels to compute; `None` for all.
+    list: Option<&'a [u32]>,
+    pub(super) panel_blocks: Parts,
     pub(super) output: Output<'a>,
 }
 
 impl Job<'_> {
     /// Every block gathers the pixels that it needs and multiplies them with all output channels of its group.
     fn run_in_blocks(&self, cpu: &Cpu) {
-        let run = (self.pixel_blocks.count() / BLOCKS).clamp(1, RUN);
-        let runs = self.pixel_blocks.count().div_ceil(run);
+        let run = (self.panel_blocks.count() / BLOCKS).clamp(1, RUN);
+        let runs = self.panel_blocks.count().div_ceil(run);
         cpu.parallel(self.shape.groups * runs, &|block, scratch| {
             let first = block % runs * run;
-            let blocks = first..(first + run).min(self.pixel_blocks.count());
+            let blocks = first..(first + run).min(self.panel_blocks.count());
             cpu.isa().run(Run {
                 job: self,
                 group: block / runs,
@@ -167,6 +193,27 @@ impl Job<'_> {
                 scratch,
             });
         });
+    }
+
+    /// The pixels of the panel at this place among those to compute.
+    #[inline(always)]
+    pub(super) fn pixels(&self, place: usize) -> Range<usize> {
+        let panel = self.list.map_or(place, |list| list[place] as usize);
+        let first = panel * TILE_COLUMNS;
+        first..(first + TILE_COLUMNS).min(self.shape.batch * self.shape.out_pixels())
+    }
+
+    /// What the gathering of these panels and channels will read, as far as they follow one another.
+    fn fetch_input(&self, places: &Range<usize>, channels: Range<usize>, tiles: usize) -> Prefetch {
+        let plane = self.shape.in_pixels();
+        let (first, last) = (self.pixels(places.start), self.pixels(places.end - 1));
+        let end = last.end.min(first.start + places.len() * TILE_COLUMNS);
+        let (offset, len) = input_span(self.shape, &(first.start..end));
+        let start = self
+            .x
+            .as_ptr()
+            .wrapping_add(offset + channels.start * plane);
+        Prefetch::new(start, len, plane, channels.len(), tiles)
     }
 
     /// Floats from one gathered panel to the next.
@@ -259,17 +306,18 @@ impl Kernel for Run<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Run { job, group, .. } = self;
-        let (shape, depths, pixel_blocks, panel_len) =
-            (job.shape, job.depths, job.pixel_blocks, job.panel_len());
+        let (shape, depths, panel_blocks, panel_len) =
+            (job.shape, job.depths, job.panel_blocks, job.panel_len());
         let rows = 0..shape.group_out();
-        let most_panels = pixel_blocks.longest().div_ceil(TILE_COLUMNS);
-        let [panels] = self.scratch.floats([most_panels * panel_len]);
-        let mut plans: Vec<PanelPlan> = (0..most_panels).map(|_| PanelPlan::default()).collect();
+        let [panels] = self.scratch.floats([panel_blocks.longest() * panel_len]);
+        let mut plans: Vec<PanelPlan> = (0..panel_blocks.longest())
+            .map(|_| PanelPlan::default())
+            .collect();
         for block in self.blocks {
-            let pixels = pixel_blocks.range(block);
-            let plans = &mut plans[..pixels.len().div_ceil(TILE_COLUMNS)];
-            for (plan, first) in plans.iter_mut().zip(pixels.clone().step_by(TILE_COLUMNS)) {
-                plan.set(shape, first..(first + TILE_COLUMNS).min(pixels.end));
+            let places = panel_blocks.range(block);
+            let plans = &mut plans[..places.len()];
+            for (plan, place) in plans.iter_mut().zip(places.clone()) {
+                plan.set(shape, job.pixels(place));
             }
             for (index, depth) in depths.ranges().enumerate() {
                 for (plan, panel) in plans.iter_mut().zip(panels.chunks_exact_mut(panel_len)) {
@@ -285,10 +333,10 @@ impl Kernel for Run<'_> {
                 let tiles = rows.len().div_ceil(TILE_ROWS) * plans.len();
                 let mut prefetch = if index + 1 < depths.count() {
                     let next = job.channels(group, &depths.range(index + 1));
-                    fetch_input(shape, job.x, &pixels, next, tiles)
-                } else if block + 1 < pixel_blocks.count() {
+                    job.fetch_input(&places, next, tiles)
+                } else if block + 1 < panel_blocks.count() {
                     let next = job.channels(group, &depths.range(0));
-                    fetch_input(shape, job.x, &pixel_blocks.range(block + 1), next, tiles)
+                    job.fetch_input(&panel_blocks.range(block + 1), next, tiles)
                 } else {
                     Prefetch::none()
                 };
@@ -310,19 +358,4 @@ fn flattened(shape: ConvShape) -> ConvShape {
     } else {
         shape
     }
-}
-
-/// What the gathering of these pixels and channels will read.
-fn fetch_input(
-    shape: &ConvShape,
-    x: &[f32],
-    pixels: &Range<usize>,
-    channels: Range<usize>,
-    tiles: usize,
-) -> Prefetch {
-    let (offset, len) = input_span(shape, pixels);
-    let start = x
-        .as_ptr()
-        .wrapping_add(offset + channels.start * shape.in_pixels());
-    Prefetch::new(start, len, shape.in_pixels(), channels.len(), tiles)
 }

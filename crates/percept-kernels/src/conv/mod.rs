@@ -21,6 +21,6 @@ pub use depthwise::depthwise_conv2d;
 pub use empty_response::{BorderAxis, EmptyResponse, seal_interior};
 pub use packed::{PackedConv, conv2d};
 pub use shape::{ConvAlgorithm, ConvShape, Mode};
-pub use skip::{Tiles, can_skip, conv2d_settled};
+pub use skip::{Coverage, can_skip, conv2d_settled};
 pub use transpose_shape::ConvTransposeShape;
 pub use transposed::{PackedConvTranspose, conv_transpose2d};

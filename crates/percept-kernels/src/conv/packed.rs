@@ -101,20 +101,26 @@ impl PackedConv {
         self.algorithm
     }
 
-    /// Computes some tiles of F(4x4) only, given by their ascending numbers; the others stay as they are.
-    pub(super) fn conv2d_tiles(
+    /// Computes a part of the output only: tiles of F(4x4), or panels of pixels of an implicit product, given by their
+    /// ascending numbers. The others stay as they are.
+    pub(super) fn conv2d_part(
         &self,
         cpu: &Cpu,
         shape: &ConvShape,
         x: &[f32],
         epilogue: Epilogue<'_>,
-        tiles: &[u32],
+        list: &[u32],
         y: &mut [f32],
     ) {
-        let Weights::Winograd4(packed) = &self.weights else {
-            panic!("{} has no tiles to skip", self.algorithm);
-        };
-        winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, Some(tiles), y);
+        match &self.weights {
+            Weights::Winograd4(packed) => {
+                winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, Some(list), y);
+            }
+            Weights::Implicit(packed) => {
+                implicit::conv2d(cpu, shape, packed, x, None, epilogue, Some(list), y);
+            }
+            _ => panic!("{} has no parts to skip", self.algorithm),
+        }
     }
 
     /// Bytes held.
@@ -170,7 +176,7 @@ pub fn conv2d(
     assert!(shape.in_channels > 0, "a convolution has input channels");
     match &weights.weights {
         Weights::Implicit(packed) => {
-            implicit::conv2d(cpu, shape, packed, x, input_scale, epilogue, y)
+            implicit::conv2d(cpu, shape, packed, x, input_scale, epilogue, None, y)
         }
         Weights::Winograd4(packed) => {
             winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, None, y)

@@ -1,29 +1,34 @@
-//! Convolutions that compute only the tiles whose input holds something.
+//! Convolutions that compute only the parts of a map whose input holds something.
 //!
 //! A cell that nothing reaches has its layer's answer to the empty map. In exact arithmetic that is what a tile around it
 //! computes as well; in floating point a Winograd tile leaves, in all its cells, rounding errors of whatever lies in one of
 //! them, and the next layer would carry them on, tile by tile. So unreached cells are set to the answer itself, whether
-//! their tile was computed or not: the result has the same bits for any choice of tiles, and depends on an unreached cell's
+//! their tile was computed or not: the result has the same bits for any choice of parts, and depends on an unreached cell's
 //! own surroundings only.
 
 use super::cells::CellMask;
 use super::empty_response::EmptyResponse;
+use super::implicit;
 use super::packed::{PackedConv, conv2d};
 use super::shape::{ConvAlgorithm, ConvShape};
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
+use crate::gemm::TILE_COLUMNS;
 
 /// Cells along the side of a tile.
 const TILE: usize = 4;
 
-/// Whether this convolution can skip tiles.
+/// Whether a convolution with these weights can skip parts of its map.
 pub fn can_skip(weights: &PackedConv) -> bool {
-    weights.algorithm() == ConvAlgorithm::Winograd4
+    match weights.algorithm() {
+        ConvAlgorithm::Winograd4 | ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => true,
+        ConvAlgorithm::Winograd2 | ConvAlgorithm::Depthwise | ConvAlgorithm::Narrow => false,
+    }
 }
 
-/// Which tiles to compute.
+/// Which parts to compute: Winograd's tiles, or the panels of neighbouring pixels that a product takes at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tiles {
+pub enum Coverage {
     /// Those with a reached cell.
     Reached,
     /// All.
@@ -31,7 +36,7 @@ pub enum Tiles {
 }
 
 /// `y = activation(conv(x) + bias + residual)` where `reached` is set, and the answer to the empty map elsewhere. Returns
-/// the share of tiles that were computed.
+/// the share of the map that was computed.
 ///
 /// # Panics
 /// When [`can_skip`] is false, or a size does not fit.
@@ -43,29 +48,64 @@ pub fn conv2d_settled(
     epilogue: Epilogue<'_>,
     reached: &CellMask,
     empty: &EmptyResponse,
-    choice: Tiles,
+    choice: Coverage,
     y: &mut [f32],
 ) -> f64 {
     let (height, width) = (shape.out_height(), shape.out_width());
+    assert!(can_skip(weights), "{} cannot skip", weights.algorithm());
     assert_eq!(
         reached.size(),
         [shape.batch, height, width],
         "size of the mask"
     );
-    let total = shape.batch * height.div_ceil(TILE) * width.div_ceil(TILE);
-    let tiles = match choice {
-        Tiles::Reached => reached.tiles(TILE),
-        Tiles::All => Vec::new(),
-    };
-    let computed = if choice == Tiles::All || tiles.len() == total {
-        conv2d(cpu, shape, weights, x, None, epilogue, y);
-        total
+    let tiled = weights.algorithm() == ConvAlgorithm::Winograd4;
+    let (list, total) = if choice == Coverage::All {
+        (None, 1)
+    } else if tiled {
+        let (rows, columns) = (height.div_ceil(TILE), width.div_ceil(TILE));
+        let list = bridged(&reached.tiles(TILE), columns, longest_bridge(shape));
+        (Some(list), shape.batch * rows * columns)
+    } else if implicit::can_skip(shape) {
+        let list = reached.runs(TILE_COLUMNS);
+        (Some(list), implicit::panel_count(shape))
     } else {
-        weights.conv2d_tiles(cpu, shape, x, epilogue, &tiles, y);
-        tiles.len()
+        (None, 1)
+    };
+    let share = match list.filter(|list| list.len() < total) {
+        Some(list) => {
+            weights.conv2d_part(cpu, shape, x, epilogue, &list, y);
+            list.len() as f64 / total as f64
+        }
+        None => {
+            conv2d(cpu, shape, weights, x, None, epilogue, y);
+            1.0
+        }
     };
     empty.settle(cpu, reached, shape.out_channels, y);
-    computed as f64 / total.max(1) as f64
+    share
+}
+
+/// The longest gap of tiles that is cheaper to compute than to leave out: neighbouring tiles are transformed eight at a
+/// time, so a gap costs about one more transform of every channel, as much as this many products of two channels.
+fn longest_bridge(shape: &ConvShape) -> usize {
+    const PRODUCTS_PER_TRANSFORM: usize = 80;
+    let [inputs, outputs] = [shape.in_channels, shape.out_channels];
+    PRODUCTS_PER_TRANSFORM * (inputs + outputs) / (inputs * outputs).max(1)
+}
+
+/// Adds the tiles of short gaps between those of one row of `columns` tiles.
+fn bridged(tiles: &[u32], columns: usize, longest: usize) -> Vec<u32> {
+    let mut all = Vec::with_capacity(tiles.len());
+    for &tile in tiles {
+        if let Some(&last) = all.last() {
+            let gap = (tile - last) as usize - 1;
+            if gap <= longest && last as usize / columns == tile as usize / columns {
+                all.extend(last + 1..tile);
+            }
+        }
+        all.push(tile);
+    }
+    all
 }
 
 #[cfg(test)]
@@ -103,13 +143,18 @@ mod tests {
     }
 
     impl<'a> Net<'a> {
-        fn new(cpu: &'a Cpu, [height, width]: [usize; 2], small: [usize; 2]) -> Self {
+        fn new(
+            cpu: &'a Cpu,
+            algorithm: ConvAlgorithm,
+            [height, width]: [usize; 2],
+            small: [usize; 2],
+        ) -> Self {
             let shape = shape(1, small[0], small[1]);
             let weight: Vec<f32> = numbers(2, shape.weight_len())
                 .iter()
                 .map(|w| 0.1 * w)
                 .collect();
-            let packed = PackedConv::pack(cpu, &shape, ConvAlgorithm::Winograd4, &weight);
+            let packed = PackedConv::pack(cpu, &shape, algorithm, &weight);
             let mut net = Net {
                 cpu,
                 packed,
@@ -141,7 +186,7 @@ mod tests {
             shape: &ConvShape,
             x: &[f32],
             mask: &CellMask,
-            choice: Option<Tiles>,
+            choice: Option<Coverage>,
         ) -> Vec<f32> {
             let (mut x, mut mask) = (x.to_vec(), mask.clone());
             for empty in &self.empty {
@@ -187,6 +232,7 @@ mod tests {
             (height, width) in (20usize..50, 20usize..90),
             cells in prop::collection::vec((0usize..2, 0usize..50, 0usize..90), 0..6),
             smaller in any::<bool>(),
+            algorithm in prop::sample::select(vec![ConvAlgorithm::Winograd4, ConvAlgorithm::ImplicitGemm]),
         ) {
             let shape = shape(batch, height, width);
             let mut occupied = CellMask::new(batch, height, width);
@@ -204,10 +250,10 @@ mod tests {
                 for threads in 1..3 {
                     let cpu = Cpu::with_isa(threads, isa).unwrap();
                     let side = |side: usize| if smaller { 16 + side % TILE } else { side };
-                    let net = Net::new(&cpu, [height, width], [side(height), side(width)]);
+                    let net = Net::new(&cpu, algorithm, [height, width], [side(height), side(width)]);
                     let bits = |y: &[f32]| y.iter().map(|v| v.to_bits()).collect::<Vec<_>>();
-                    let skipped = net.run(&shape, &x, &occupied, Some(Tiles::Reached));
-                    let all = net.run(&shape, &x, &occupied, Some(Tiles::All));
+                    let skipped = net.run(&shape, &x, &occupied, Some(Coverage::Reached));
+                    let all = net.run(&shape, &x, &occupied, Some(Coverage::All));
                     prop_assert_eq!(bits(&skipped), bits(&all));
                     prop_assert_eq!(first.get_or_insert_with(|| bits(&all)), &bits(&all));
                     // Without settling, only the rounding of Winograd differs.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::gather::PanelPlan;
-use super::implicit::{BLOCKS, Job};
+use super::implicit::{BLOCKS, Job, panel_count};
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
 use crate::gemm::blocking::Parts;
@@ -20,10 +20,9 @@ impl Job<'_> {
     /// All panels are gathered first; then blocks of output channels and pixels are multiplied.
     pub(super) fn gather_then_multiply(&self, cpu: &Cpu) {
         let (shape, depths) = (self.shape, self.depths);
-        let pixels = shape.batch * shape.out_pixels();
-        let panels = pixels.div_ceil(TILE_COLUMNS);
+        let panels = panel_count(shape);
         let panel_len = self.panel_len();
-        let row_splits = BLOCKS.div_ceil(shape.groups * self.pixel_blocks.count());
+        let row_splits = BLOCKS.div_ceil(shape.groups * self.panel_blocks.count());
         let row_splits = row_splits.min(shape.group_out().div_ceil(BLOCK_CHANNELS));
         let row_blocks = Parts::exactly(row_splits, shape.group_out(), TILE_ROWS);
         let mut shared = cpu.shared_scratch();
@@ -40,30 +39,24 @@ impl Job<'_> {
             });
         });
         let gathered = &*gathered;
-        let blocks = row_blocks.count() * self.pixel_blocks.count();
+        let blocks = row_blocks.count() * self.panel_blocks.count();
         cpu.parallel(shape.groups * blocks, &|block, _| {
             let (group, block) = (block / blocks, block % blocks);
-            let pixels = self.pixel_blocks.range(block % self.pixel_blocks.count());
-            let rows = row_blocks.range(block / self.pixel_blocks.count());
+            let places = self.panel_blocks.range(block % self.panel_blocks.count());
+            let pixels = self.pixels(places.start).start..self.pixels(places.end - 1).end;
+            let rows = row_blocks.range(block / self.panel_blocks.count());
             let (full, thin) = split_thin(pixels);
-            let rows = &rows;
-            cpu.isa().run(Multiply {
+            let part = |pixels| Part {
                 job: self,
                 group,
-                rows,
-                pixels: full,
+                rows: rows.clone(),
+                pixels,
                 panels,
                 gathered,
-            });
+            };
+            cpu.isa().run(FullPanels(part(full)));
             // A call of its own: in one function with the tiles, the compiler would not keep all of their sums in registers.
-            cpu.isa().run(MultiplyThin {
-                job: self,
-                group,
-                rows,
-                pixels: thin,
-                panels,
-                gathered,
-            });
+            cpu.isa().run(ThinPanel(part(thin)));
         });
     }
 }
@@ -90,8 +83,7 @@ impl Kernel for Gather<'_> {
             target,
         } = self;
         let panel_len = job.panel_len();
-        let first = panel * TILE_COLUMNS;
-        let pixels = first..(first + TILE_COLUMNS).min(job.shape.batch * job.shape.out_pixels());
+        let pixels = job.pixels(panel);
         let (full, thin) = split_thin(pixels.clone());
         let mut plan = PanelPlan::default();
         plan.set(job.shape, pixels);
@@ -121,29 +113,32 @@ impl Kernel for Gather<'_> {
     }
 }
 
-/// Multiplies rows of the weights with a block of pixels that were gathered before.
-struct Multiply<'a> {
+/// Rows of the weights to multiply with pixels that were gathered before.
+struct Part<'a> {
     job: &'a Job<'a>,
     group: usize,
-    rows: &'a Range<usize>,
+    rows: Range<usize>,
     pixels: Range<usize>,
     panels: usize,
     gathered: &'a [f32],
 }
 
-impl Kernel for Multiply<'_> {
+/// Multiplies full panels.
+struct FullPanels<'a>(Part<'a>);
+
+impl Kernel for FullPanels<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let Multiply {
+        let Part {
             job,
             group,
             rows,
             pixels,
             panels,
             gathered,
-        } = self;
+        } = self.0;
         let mut plans = Vec::with_capacity(pixels.len().div_ceil(TILE_COLUMNS));
         for first in pixels.clone().step_by(TILE_COLUMNS) {
             let mut plan = PanelPlan::default();
@@ -158,7 +153,7 @@ impl Kernel for Multiply<'_> {
                 job.multiply(
                     s,
                     group,
-                    rows,
+                    &rows,
                     &depth,
                     &plans,
                     gathered,
@@ -169,29 +164,22 @@ impl Kernel for Multiply<'_> {
     }
 }
 
-/// Multiplies rows of the weights with a thin panel that was gathered before; there need not be one.
-struct MultiplyThin<'a> {
-    job: &'a Job<'a>,
-    group: usize,
-    rows: &'a Range<usize>,
-    pixels: Range<usize>,
-    panels: usize,
-    gathered: &'a [f32],
-}
+/// Multiplies the thin panel at the end; there need not be one.
+struct ThinPanel<'a>(Part<'a>);
 
-impl Kernel for MultiplyThin<'_> {
+impl Kernel for ThinPanel<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let MultiplyThin {
+        let Part {
             job,
             group,
             rows,
             pixels,
             panels,
             gathered,
-        } = self;
+        } = self.0;
         if pixels.is_empty() {
             return;
         }

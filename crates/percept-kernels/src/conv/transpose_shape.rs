@@ -1,5 +1,7 @@
 //! The shape of a transposed 2D convolution.
 
+use super::shape::ConvShape;
+
 /// A transposed 2D convolution: NCHW input, weights [in_channels, out_channels / groups, kernel height, kernel width],
 /// NCHW output. Pairs are (height, width).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,6 +31,27 @@ pub struct ConvTransposeShape {
 }
 
 impl ConvTransposeShape {
+    /// The pointwise convolution that computes the same, with the weights' two axes exchanged, when there is one.
+    pub fn as_pointwise(&self) -> Option<ConvShape> {
+        let plain = self.kernel == [1, 1]
+            && self.stride == [1, 1]
+            && self.padding == [0, 0]
+            && self.output_padding == [0, 0]
+            && self.groups == 1;
+        plain.then_some(ConvShape {
+            batch: self.batch,
+            in_channels: self.in_channels,
+            height: self.height,
+            width: self.width,
+            out_channels: self.out_channels,
+            kernel: [1, 1],
+            stride: [1, 1],
+            padding: [0, 0],
+            dilation: [1, 1],
+            groups: 1,
+        })
+    }
+
     /// Output height.
     pub fn out_height(&self) -> usize {
         self.out_size(self.height, 0)

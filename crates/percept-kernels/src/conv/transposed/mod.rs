@@ -3,8 +3,6 @@
 mod doubling;
 mod marks;
 
-use super::implicit::{self, ImplicitWeights};
-use super::shape::ConvShape;
 use super::transpose_shape::ConvTransposeShape;
 use crate::aligned::AlignedBuf;
 use crate::cpu::Cpu;
@@ -21,8 +19,6 @@ pub struct PackedConvTranspose {
 
 #[derive(Debug)]
 enum Weights {
-    /// 1x1 with stride 1: a pointwise convolution.
-    Pointwise(ImplicitWeights),
     /// 2x2 with stride 2: marks that fill the output without overlap.
     Doubling(AlignedBuf),
     /// Anything else.
@@ -31,15 +27,9 @@ enum Weights {
 
 impl PackedConvTranspose {
     /// Packs weights [in_channels, out_channels / groups, kernel height, kernel width].
-    pub fn pack(cpu: &Cpu, shape: &ConvTransposeShape, weight: &[f32]) -> PackedConvTranspose {
+    pub fn pack(shape: &ConvTransposeShape, weight: &[f32]) -> PackedConvTranspose {
         shape.check(Some(weight.len()), shape.in_len(), shape.out_len());
-        let weights = if let Some(conv) = as_pointwise(shape) {
-            let [inputs, outputs] = [shape.in_channels, shape.out_channels];
-            let turned: Vec<f32> = (0..inputs * outputs)
-                .map(|at| weight[at % inputs * outputs + at / inputs])
-                .collect();
-            Weights::Pointwise(ImplicitWeights::pack(cpu, &conv, &turned))
-        } else if doubling::supports(shape) {
+        let weights = if doubling::supports(shape) {
             Weights::Doubling(marks::pack(shape, weight))
         } else {
             Weights::Marks(marks::pack(shape, weight))
@@ -55,31 +45,9 @@ impl PackedConvTranspose {
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         match &self.weights {
-            Weights::Pointwise(weights) => weights.bytes(),
             Weights::Doubling(weights) | Weights::Marks(weights) => weights.len(),
         }
     }
-}
-
-/// The pointwise convolution that computes the same, when there is one.
-fn as_pointwise(shape: &ConvTransposeShape) -> Option<ConvShape> {
-    let plain = shape.kernel == [1, 1]
-        && shape.stride == [1, 1]
-        && shape.padding == [0, 0]
-        && shape.output_padding == [0, 0]
-        && shape.groups == 1;
-    plain.then_some(ConvShape {
-        batch: shape.batch,
-        in_channels: shape.in_channels,
-        height: shape.height,
-        width: shape.width,
-        out_channels: shape.out_channels,
-        kernel: [1, 1],
-        stride: [1, 1],
-        padding: [0, 0],
-        dilation: [1, 1],
-        groups: 1,
-    })
 }
 
 /// `y = activation(conv_transpose(x) + bias + residual)`, NCHW in and out.
@@ -106,10 +74,6 @@ pub fn conv_transpose2d(
         return;
     }
     match &packed.weights {
-        Weights::Pointwise(weights) => {
-            let conv = as_pointwise(shape).expect("the weights were packed for stride 1");
-            implicit::conv2d(cpu, &conv, weights, x, None, epilogue, y);
-        }
         Weights::Doubling(weights) => {
             assert!(
                 doubling::supports(shape),
@@ -155,7 +119,7 @@ mod tests {
             activation,
         };
         check(&expected, 1e-5, |cpu, y| {
-            let weights = PackedConvTranspose::pack(cpu, shape, &weight);
+            let weights = PackedConvTranspose::pack(shape, &weight);
             conv_transpose2d(cpu, shape, &weights, &x, epilogue, y)
         });
     }
