@@ -1,10 +1,12 @@
-//! Pictures with one class each: folders of photographs and the CUB-200-2011 layout.
+//! Pictures with one class each: folders of photographs, the CUB-200-2011 layout, and the built-in birds.
 
+pub mod birds;
 mod cub;
 mod error;
 mod files;
 mod folder;
 
+pub use birds::{Birds, BirdsConfig, BirdsError};
 pub use cub::{Cub, read_cub};
 pub use error::DatasetError;
 pub use files::{ImageFile, ImageFiles};
