@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{AugmentError, check};
+use crate::SettingError;
 use crate::random::{Draws, permutation};
 
 /// Random brightness, contrast, saturation and hue, in random order, as torchvision's `ColorJitter` changes tensors.
@@ -18,17 +18,17 @@ pub struct ColourJitter {
 }
 
 impl ColourJitter {
-    pub(super) fn check(&self) -> Result<(), AugmentError> {
+    pub(super) fn check(&self) -> Result<(), SettingError> {
         for (setting, value) in [
             ("jitter.brightness", self.brightness),
             ("jitter.contrast", self.contrast),
             ("jitter.saturation", self.saturation),
         ] {
             let is_fine = value >= 0.0 && value.is_finite();
-            check(setting, value, is_fine, "0 or more")?;
+            SettingError::unless(is_fine, setting, value, "0 or more")?;
         }
         let is_fine = (0.0..=0.5).contains(&self.hue);
-        check("jitter.hue", self.hue, is_fine, "0 to 0.5")
+        SettingError::unless(is_fine, "jitter.hue", self.hue, "0 to 0.5")
     }
 
     /// Changes the planes [3, H, W] of a picture of values from 0 to 1.

@@ -1,6 +1,6 @@
 use serde::{Deserialize, Serialize};
 
-use super::{AugmentError, check};
+use crate::SettingError;
 use crate::images::RgbImage;
 use crate::random::Draws;
 
@@ -37,13 +37,13 @@ pub struct Window {
 }
 
 impl RandomResizedCrop {
-    pub(super) fn check(&self) -> Result<(), AugmentError> {
+    pub(super) fn check(&self) -> Result<(), SettingError> {
         let [low, high] = self.scale;
         let is_fine = 0.0 < low && low <= high && high <= 1.0;
-        check("crop.scale", self.scale, is_fine, "0 < low <= high <= 1")?;
+        SettingError::unless(is_fine, "crop.scale", self.scale, "0 < low <= high <= 1")?;
         let [low, high] = self.ratio;
         let is_fine = 0.0 < low && low <= high && high.is_finite();
-        check("crop.ratio", self.ratio, is_fine, "0 < low <= high")
+        SettingError::unless(is_fine, "crop.ratio", self.ratio, "0 < low <= high")
     }
 
     /// A window in a picture of [height, width], both at least 1.

@@ -14,6 +14,7 @@ use thiserror::Error;
 pub use colour::ColourJitter;
 pub use crop::{RandomResizedCrop, Window};
 
+use crate::SettingError;
 use crate::images::RgbImage;
 use crate::random::Draws;
 
@@ -90,18 +91,6 @@ impl Default for AugmentConfig {
     }
 }
 
-/// A setting that makes no sense.
-#[derive(Clone, Debug, Error, PartialEq)]
-#[error("{setting} is {value}: expected {expected}")]
-pub struct AugmentError {
-    /// The setting.
-    pub setting: &'static str,
-    /// Its value.
-    pub value: String,
-    /// What would do.
-    pub expected: &'static str,
-}
-
 /// Mean and standard deviation of each colour, in shares of full brightness.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -132,15 +121,11 @@ impl Augment {
         config: AugmentConfig,
         size: [usize; 2],
         normalise: Normalise,
-    ) -> Result<Self, AugmentError> {
+    ) -> Result<Self, SettingError> {
         config.crop.check()?;
         config.jitter.check()?;
-        check(
-            "flip",
-            config.flip,
-            (0.0..=1.0).contains(&config.flip),
-            "0 to 1",
-        )?;
+        let is_fine = (0.0..=1.0).contains(&config.flip);
+        SettingError::unless(is_fine, "flip", config.flip, "0 to 1")?;
         Ok(Self {
             config,
             size,
@@ -216,23 +201,6 @@ fn normalise(by: &Normalise, planes: &mut [f32]) {
             *value = (*value - mean) / std;
         }
     }
-}
-
-fn check(
-    setting: &'static str,
-    value: impl std::fmt::Debug,
-    is_fine: bool,
-    expected: &'static str,
-) -> Result<(), AugmentError> {
-    if is_fine {
-        return Ok(());
-    }
-    let value = format!("{value:?}");
-    Err(AugmentError {
-        setting,
-        value,
-        expected,
-    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ mod error;
 mod files;
 mod folder;
 
-pub use birds::{Birds, BirdsConfig, BirdsError};
+pub use birds::{Birds, BirdsConfig};
 pub use cub::{Cub, read_cub};
 pub use error::DatasetError;
 pub use files::{ImageFile, ImageFiles};

@@ -20,6 +20,7 @@ pub use plan::Position;
 
 use self::plan::Plan;
 use self::queue::Queue;
+use crate::SettingError;
 use crate::augment::Transform;
 use crate::classification::ImageDataset;
 
@@ -108,15 +109,8 @@ pub enum LoaderError {
     #[error("the dataset has no images")]
     Empty,
     /// A setting that makes no sense.
-    #[error("{value} {setting}: expected {expected}")]
-    Setting {
-        /// What was set.
-        setting: &'static str,
-        /// To what.
-        value: usize,
-        /// What would do.
-        expected: &'static str,
-    },
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// An epoch without a batch.
     #[error(
         "the dataset has {images} images, which fill no batch of {batch}, and incomplete batches are left out"
@@ -260,21 +254,16 @@ impl Drop for Loader {
 }
 
 fn check(config: &LoaderConfig, images: usize, size: [usize; 2]) -> Result<(), LoaderError> {
-    let settings = [
-        ("images in a batch", config.batch, usize::MAX, "at least 1"),
-        ("views of an image", config.views, usize::MAX, "at least 1"),
-        ("batches ahead", config.prefetch, usize::MAX, "at least 1"),
-        ("workers", config.workers, MAX_WORKERS, "1 to 256"),
-    ];
-    for (setting, value, most, expected) in settings {
-        if !(1..=most).contains(&value) {
-            return Err(LoaderError::Setting {
-                setting,
-                value,
-                expected,
-            });
-        }
+    for (setting, value) in [
+        ("batch", config.batch),
+        ("views", config.views),
+        ("prefetch", config.prefetch),
+    ] {
+        SettingError::unless(value > 0, setting, value, "at least 1")?;
     }
+    let is_fine = (1..=MAX_WORKERS).contains(&config.workers);
+    let expected = format!("1 to {MAX_WORKERS}");
+    SettingError::unless(is_fine, "workers", config.workers, expected)?;
     if images == 0 {
         return Err(LoaderError::Empty);
     }

@@ -385,7 +385,7 @@ fn settings_that_make_no_sense_are_refused() {
                 ..TWO_VIEWS
             }
         ),
-        "0 images in a batch: expected at least 1"
+        "batch is 0: expected at least 1"
     );
     assert_eq!(
         error(
@@ -395,7 +395,7 @@ fn settings_that_make_no_sense_are_refused() {
                 ..TWO_VIEWS
             }
         ),
-        "300 workers: expected 1 to 256"
+        "workers is 300: expected 1 to 256"
     );
     assert!(
         error(
@@ -405,7 +405,7 @@ fn settings_that_make_no_sense_are_refused() {
                 ..TWO_VIEWS
             }
         )
-        .starts_with("0 views")
+        .starts_with("views is 0")
     );
     assert!(
         error(
@@ -415,7 +415,7 @@ fn settings_that_make_no_sense_are_refused() {
                 ..TWO_VIEWS
             }
         )
-        .starts_with("0 batches ahead")
+        .starts_with("prefetch is 0")
     );
     assert!(
         error(

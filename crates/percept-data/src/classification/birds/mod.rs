@@ -10,12 +10,11 @@ mod kind;
 mod paint;
 mod shape;
 
-use thiserror::Error;
-
 pub use kind::{Beak, Crown, Eye, Kind, MOST_CLASSES, Tail, Wing};
 
 use self::paint::{Canvas, Frame};
 use super::ImageDataset;
+use crate::SettingError;
 use crate::error::FileError;
 use crate::images::RgbImage;
 use crate::random::Draws;
@@ -61,17 +60,6 @@ impl Default for BirdsConfig {
     }
 }
 
-/// A setting of [`BirdsConfig`] that cannot be drawn.
-#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-#[error("birds with {setting} {value}: expected {least} to {most}")]
-#[allow(missing_docs)]
-pub struct BirdsError {
-    pub setting: &'static str,
-    pub value: usize,
-    pub least: usize,
-    pub most: usize,
-}
-
 /// Pictures of birds, drawn when they are asked for; classes take turns.
 ///
 /// ```
@@ -79,7 +67,7 @@ pub struct BirdsError {
 /// let birds = Birds::new(BirdsConfig { classes: 4, per_class: 10, ..BirdsConfig::default() })?;
 /// assert_eq!((birds.len(), birds.label(5)), (40, 1));
 /// assert_eq!(birds.image(5).unwrap().width, 64);
-/// # Ok::<(), percept_data::classification::BirdsError>(())
+/// # Ok::<(), percept_data::SettingError>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Birds {
@@ -90,21 +78,15 @@ pub struct Birds {
 
 impl Birds {
     /// The set that `config` describes.
-    pub fn new(config: BirdsConfig) -> Result<Self, BirdsError> {
+    pub fn new(config: BirdsConfig) -> Result<Self, SettingError> {
         let [least_side, most_side] = SIDES;
         for (setting, value, least, most) in [
             ("classes", config.classes, 2, MOST_CLASSES),
-            ("images a class", config.per_class, 1, MOST_PER_CLASS),
+            ("per_class", config.per_class, 1, MOST_PER_CLASS),
             ("side", config.side, least_side, most_side),
         ] {
-            if !(least..=most).contains(&value) {
-                return Err(BirdsError {
-                    setting,
-                    value,
-                    least,
-                    most,
-                });
-            }
+            let is_fine = (least..=most).contains(&value);
+            SettingError::unless(is_fine, setting, value, format!("{least} to {most}"))?;
         }
         let kinds: Vec<Kind> = (0..config.classes).map(Kind::of_class).collect();
         let classes = kinds.iter().enumerate();
@@ -359,15 +341,15 @@ mod tests {
                 classes: 65,
                 ..base
             }),
-            "birds with classes 65: expected 2 to 64"
+            "classes is 65: expected 2 to 64"
         );
         assert!(
             error(BirdsConfig {
                 per_class: 0,
                 ..base
             })
-            .contains("images a class 0")
+            .contains("per_class is 0")
         );
-        assert!(error(BirdsConfig { side: 8, ..base }).contains("side 8"));
+        assert!(error(BirdsConfig { side: 8, ..base }).contains("side is 8"));
     }
 }
