@@ -2,14 +2,16 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tempfile::Builder;
 
 /// Writes the file at `path` beside its place and renames it when it is complete.
 ///
 /// On any failure, of `write` or of the disk, an earlier file at `path` stays as it was and the
-/// half-written one is removed. A device or pipe (`/dev/stdout`) cannot be renamed over and is
+/// half-written one is removed. On success the file outlives a loss of power: its content and its
+/// name are on the disk. A process that is killed leaves a temporary file, which [`remove_leftovers`]
+/// finds. A device or pipe (`/dev/stdout`) cannot be renamed over and is
 /// written directly.
 ///
 /// ```
@@ -34,7 +36,7 @@ pub fn write_atomically<T, E: From<io::Error>>(
         _ => Path::new("."),
     };
     let mut builder = Builder::new();
-    builder.prefix(".percept-").suffix(".tmp");
+    builder.prefix(TEMPORARY_PREFIX).suffix(TEMPORARY_SUFFIX);
     #[cfg(unix)]
     {
         // Temporary files are private by default; an output is as public as the user's umask says.
@@ -45,7 +47,45 @@ pub fn write_atomically<T, E: From<io::Error>>(
     let value = write_buffered(temporary.as_file_mut(), write)?;
     temporary.as_file().sync_all()?;
     temporary.persist(&target).map_err(|failed| failed.error)?;
+    sync_folder(folder)?;
     Ok(value)
+}
+
+const TEMPORARY_PREFIX: &str = ".percept-";
+const TEMPORARY_SUFFIX: &str = ".tmp";
+
+/// Removes what killed processes left half-written in `folder`, and says what that was.
+///
+/// Nobody may be writing there meanwhile.
+pub fn remove_leftovers(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut removed = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.as_encoded_bytes();
+        let is_temporary = name.starts_with(TEMPORARY_PREFIX.as_bytes())
+            && name.ends_with(TEMPORARY_SUFFIX.as_bytes())
+            && entry.file_type()?.is_file();
+        if is_temporary {
+            fs::remove_file(entry.path())?;
+            removed.push(entry.path());
+        }
+    }
+    removed.sort();
+    Ok(removed)
+}
+
+/// Brings the names in a folder to the disk: a rename alone may be lost with the power.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied};
+    if !cfg!(unix) {
+        return Ok(());
+    }
+    match fs::File::open(folder).and_then(|folder| folder.sync_all()) {
+        // Some network file systems have no such thing, and some folders can be written but not read.
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied) => Ok(()),
+        done => done,
+    }
 }
 
 fn write_buffered<T, E: From<io::Error>>(
@@ -85,6 +125,24 @@ mod tests {
         write_atomically(&path, |file| file.write_all(b"new")).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(file_names(folder.path()), ["out.bin"]);
+    }
+
+    #[test]
+    fn leftovers_are_removed_and_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            ".percept-a1b2.tmp",
+            "percept-1.tmp",
+            ".percept-x",
+            "kept.safetensors",
+        ] {
+            fs::write(folder.path().join(name), "x").unwrap();
+        }
+        fs::create_dir(folder.path().join(".percept-folder.tmp")).unwrap();
+        let removed = remove_leftovers(folder.path()).unwrap();
+        assert_eq!(removed, [folder.path().join(".percept-a1b2.tmp")]);
+        assert_eq!(file_names(folder.path()).len(), 4);
+        assert!(remove_leftovers(&folder.path().join("none")).is_err());
     }
 
     #[test]
