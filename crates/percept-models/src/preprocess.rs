@@ -5,8 +5,10 @@ use percept_kernels::resize::{ImageShape, resize_u8_pillow_bicubic, resize_u8_pi
 use percept_kernels::{Cpu, CpuError};
 use thiserror::Error;
 
-const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
-const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
+/// The mean of each colour over ImageNet, as a share of full brightness.
+pub const IMAGENET_MEAN: [f32; 3] = [0.485, 0.456, 0.406];
+/// Their standard deviation.
+pub const IMAGENET_STD: [f32; 3] = [0.229, 0.224, 0.225];
 
 /// An image of more pixels is refused after resizing: a thin strip can grow without bound.
 const MOST_PIXELS: usize = 1 << 27;

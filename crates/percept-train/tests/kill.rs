@@ -1,0 +1,123 @@
+//! A process that writes checkpoints is killed at random moments; what it leaves is always whole.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use percept_data::Tensor;
+use percept_data::loader::Position;
+use percept_data::random::Draws;
+use percept_train::checkpoint::{Best, latest};
+use percept_train::{
+    CheckpointFolder, CheckpointWriter, MetricsLog, Phase, Record, RunState, Schedule, Snapshot,
+    read_metrics,
+};
+
+/// Set for the process that is to be killed: the folder of its run.
+const RUN: &str = "PERCEPT_KILL_TEST_RUN";
+const KILLS: u64 = 5;
+/// Some milliseconds of writing.
+const ELEMENTS: usize = 1 << 20;
+
+/// Tensors that follow from the step, so that a checkpoint can be checked without its run.
+fn snapshot(step: u64) -> Snapshot {
+    let values: Vec<f32> = (0..ELEMENTS).map(|i| (step + i as u64) as f32).collect();
+    let tensor = Tensor::from_values(vec![ELEMENTS], &values).expect("a tensor");
+    Snapshot {
+        state: RunState {
+            model: "killed".to_owned(),
+            config: serde_json::Value::Null,
+            optimiser: serde_json::Value::Null,
+            schedule: Schedule::default(),
+            seed: 1,
+            step,
+            position: Position {
+                epoch: 0,
+                images: step,
+            },
+            best: Some(Best {
+                step: step / 3 * 3,
+                metric: step as f64,
+            }),
+        },
+        tensors: vec![("weight".to_owned(), tensor.into_owned())],
+    }
+}
+
+fn record(step: u64) -> Record {
+    Record::new(step, 0, Phase::Train, [("loss", 1.0 / step as f64)])
+}
+
+/// Resumes the run in `folder` and goes on until somebody kills it.
+fn run_forever(folder: &Path) -> ! {
+    let checkpoints = CheckpointFolder::open(folder, 2).expect("the folder opens");
+    let resumed = checkpoints.resume().expect("the run resumes");
+    assert!(resumed.damaged.is_empty(), "{:?}", resumed.damaged);
+    let done = resumed
+        .snapshot
+        .map_or(0, |(_, snapshot)| snapshot.state.step);
+    let mut log = MetricsLog::resume(&folder.join("metrics.jsonl"), done).expect("the log resumes");
+    let writer = CheckpointWriter::start(checkpoints).expect("the writer starts");
+    for step in done + 1.. {
+        log.append(&record(step)).expect("the log is written");
+        writer
+            .save(snapshot(step))
+            .expect("the checkpoint is written");
+    }
+    unreachable!("steps do not end");
+}
+
+#[test]
+fn killed_runs_leave_whole_checkpoints() {
+    if let Some(folder) = std::env::var_os(RUN) {
+        run_forever(Path::new(&folder));
+    }
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let seed = now.map_or(0, |time| time.subsec_nanos().into());
+    let mut draws = Draws::new(seed, 0);
+    let mut done = 0;
+    for kill in 0..KILLS {
+        let mut child = Command::new(std::env::current_exe().expect("this test"))
+            .args(["--exact", "killed_runs_leave_whole_checkpoints"])
+            .env(RUN, &folder)
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a process");
+        thread::sleep(Duration::from_millis(150 + draws.below(150) as u64));
+        child.kill().expect("the process can be killed");
+        let status = child.wait().expect("the process ends");
+        assert!(
+            !status.success() && status.code().is_none(),
+            "it ended by itself: {status}"
+        );
+
+        let found = latest(&folder).expect("the folder is read");
+        assert!(found.damaged.is_empty(), "kill {kill}: {:?}", found.damaged);
+        let step = found
+            .snapshot
+            .as_ref()
+            .map_or(0, |(_, snapshot)| snapshot.state.step);
+        assert!(step >= done, "kill {kill}: {step} after {done}");
+        done = step;
+        if let Some((_, found)) = found.snapshot {
+            assert_eq!(found, snapshot(step), "kill {kill}");
+            let records = read_metrics(&folder.join("metrics.jsonl")).expect("the log is read");
+            let expected: Vec<Record> = (1..=step).map(record).collect();
+            assert!(records.starts_with(&expected), "kill {kill}");
+        }
+    }
+    assert!(done > 0, "no process lived long enough to write anything");
+    let opened = CheckpointFolder::open(&folder, 2).expect("the folder opens");
+    opened.resume().expect("the run resumes");
+    let best = Snapshot::read(&opened.best_path()).expect("the best one is read");
+    assert_eq!(best.state.step, done / 3 * 3);
+    let names = std::fs::read_dir(&folder).expect("the folder is read");
+    let names = names.map(|entry| entry.expect("an entry").file_name());
+    let left: Vec<_> = names
+        .filter(|name| name.to_string_lossy().ends_with(".tmp"))
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
