@@ -21,6 +21,8 @@ pub enum EngineError {
         expected: usize,
         got: usize,
     },
+    #[error("{node}: the fast engine cannot train {op} yet; the reference engine can")]
+    NoTraining { node: String, op: &'static str },
     #[error("{node}: {message}")]
     Custom { node: String, message: String },
     #[error(

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use percept_graph::{Graph, Op};
+use percept_graph::{Graph, Node, Op, Operator};
 use percept_kernels::attention::{AttentionShape, packed_attention};
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
@@ -129,6 +129,9 @@ impl Kernel {
         output: &[usize],
     ) -> Result<Kernel, EngineError> {
         let node = graph.node(step.node);
+        if node.param_values().is_some() {
+            return Err(untrained(node));
+        }
         let activation = step
             .fused
             .activation
@@ -273,6 +276,32 @@ impl Kernel {
                 let kernel = Defining::of(graph, node, inputs);
                 Kernel::Defining(kernel.expect("these define sizes"))
             }
+            Op::ActivationGradient(_)
+            | Op::AdamW(_)
+            | Op::AdaptiveAvgPool2dGradient(_)
+            | Op::Affine(_)
+            | Op::AttentionGradient(_)
+            | Op::AvgPool2dGradient(_)
+            | Op::BatchNormGradient(_)
+            | Op::BatchNormTraining(_)
+            | Op::ClipFactor(_)
+            | Op::Constant(_)
+            | Op::Conv2dInputGradient(_)
+            | Op::Conv2dWeightGradient(_)
+            | Op::CrossEntropy(_)
+            | Op::CrossEntropyGradient(_)
+            | Op::DenseToSparse(_)
+            | Op::Gather(_)
+            | Op::LayerNormGradient(_)
+            | Op::MaxPool2dGradient(_)
+            | Op::Pad(_)
+            | Op::RandomDropout(_)
+            | Op::ResizeGradient(_)
+            | Op::ScatterAdd(_)
+            | Op::Sgd(_)
+            | Op::SoftmaxGradient(_)
+            | Op::SparseConv3dInputGradient(_)
+            | Op::SparseConv3dWeightGradient(_) => return Err(untrained(node)),
         })
     }
 
@@ -435,6 +464,13 @@ impl Kernel {
             }
             _ => unreachable!("only kernels with an in-place operand are planned in place"),
         }
+    }
+}
+
+fn untrained(node: &Node) -> EngineError {
+    EngineError::NoTraining {
+        node: node.name.clone(),
+        op: node.op.kind(),
     }
 }
 

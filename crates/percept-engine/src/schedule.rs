@@ -223,6 +223,9 @@ impl Schedule {
         }
         match graph.value(value).source {
             ValueSource::Input(position) => Place::Input(position),
+            ValueSource::State(_) => {
+                unreachable!("a kernel that reads state is refused before it is placed")
+            }
             ValueSource::Node(..) => {
                 let range = self
                     .plan

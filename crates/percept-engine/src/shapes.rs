@@ -189,6 +189,8 @@ pub fn binary(kind: BinaryKind) -> BinaryOp {
         BinaryKind::Div => BinaryOp::Div,
         BinaryKind::Max => BinaryOp::Max,
         BinaryKind::Min => BinaryOp::Min,
+        BinaryKind::Greater => BinaryOp::Greater,
+        BinaryKind::Equal => BinaryOp::Equal,
     }
 }
 

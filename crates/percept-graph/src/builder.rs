@@ -5,8 +5,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::graph::{
-    Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, Value,
-    ValueId, ValueSource,
+    Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
+    StateKind, Value, ValueId, ValueSource,
 };
 use crate::ops::*;
 use crate::{Dim, GraphError, Initializer, TensorType};
@@ -17,6 +17,13 @@ pub struct Builder {
     current: ScopeId,
     taken: BTreeSet<String>,
     error: Option<GraphError>,
+}
+
+/// Where a node stands.
+struct Place {
+    name: String,
+    scope: ScopeId,
+    is_module: bool,
 }
 
 impl Builder {
@@ -35,6 +42,7 @@ impl Builder {
             params: Vec::new(),
             scopes: vec![root],
             inputs: Vec::new(),
+            states: Vec::new(),
             outputs: Vec::new(),
             names: BTreeMap::new(),
             requirements: Vec::new(),
@@ -47,12 +55,31 @@ impl Builder {
         }
     }
 
+    /// Goes on where a finished graph ended: to put a loss behind a network, for instance.
+    pub fn resume(graph: Graph) -> Self {
+        let nodes = graph.nodes.iter().map(|node| node.name.clone());
+        let scopes = graph.scopes.iter().map(|scope| scope.path.clone());
+        let params = graph.params.iter().map(|param| param.name.clone());
+        Self {
+            taken: nodes.chain(scopes).chain(params).collect(),
+            graph,
+            current: ScopeId(0),
+            error: None,
+        }
+    }
+
     /// Declares an f32 input.
     pub fn input(&mut self, name: &str, shape: impl IntoIterator<Item = Dim>) -> ValueId {
-        let value = self.add_value(
-            TensorType::f32(shape),
-            ValueSource::Input(self.graph.inputs.len()),
-        );
+        self.input_of(name, TensorType::f32(shape))
+    }
+
+    /// Declares an i32 input: labels, rows, counters.
+    pub fn integer_input(&mut self, name: &str, shape: impl IntoIterator<Item = Dim>) -> ValueId {
+        self.input_of(name, TensorType::i32(shape))
+    }
+
+    fn input_of(&mut self, name: &str, ty: TensorType) -> ValueId {
+        let value = self.add_value(ty, ValueSource::Input(self.graph.inputs.len()));
         self.graph.inputs.push(Input {
             name: name.to_owned(),
             value,
@@ -201,7 +228,87 @@ impl Builder {
         inputs: &[ValueId],
         is_module: bool,
     ) -> Vec<ValueId> {
-        let (name, reused) = self.claim_call(name);
+        let (name, reused) = self.claim_call(self.path_of(name));
+        let params = self.declare(&name, &op);
+        let place = Place {
+            name,
+            scope: self.current,
+            is_module: is_module && !reused,
+        };
+        self.insert_node(place, op, inputs, params)
+    }
+
+    /// Adds a node to any scope, by its full name; `params` are the values of the op's parameters. Of a name that is taken,
+    /// the calls count up.
+    pub(crate) fn append(
+        &mut self,
+        scope: ScopeId,
+        name: &str,
+        op: Op,
+        inputs: &[ValueId],
+        params: &[ValueId],
+    ) -> Vec<ValueId> {
+        let place = Place {
+            name: self.claim_call(name.to_owned()).0,
+            scope,
+            is_module: false,
+        };
+        let declared = op.params();
+        let fits = declared.len() == params.len()
+            && declared.iter().zip(params).all(|(spec, &value)| {
+                let sizes = spec.shape.iter().map(|&size| Dim::from(size));
+                sizes.eq(self.graph.value(value).ty.shape.iter().cloned())
+            });
+        if !fits {
+            self.fail(GraphError::BadConfig {
+                node: place.name.clone(),
+                message: "the values given for its parameters have other shapes".to_owned(),
+            });
+        }
+        let outputs = self.insert_node(place, op, inputs, Vec::new());
+        let node = self.graph.nodes.last_mut().expect("just added");
+        node.inputs.extend(params);
+        outputs
+    }
+
+    /// Adds state that enters with this type; it leaves as it came until [`Builder::leave`] says otherwise.
+    pub(crate) fn add_state(&mut self, name: &str, kind: StateKind, ty: TensorType) -> ValueId {
+        let value = self.add_value(ty, ValueSource::State(self.graph.states.len()));
+        let (name, next) = (name.to_owned(), value);
+        self.graph.states.push(State {
+            name,
+            kind,
+            value,
+            next,
+        });
+        value
+    }
+
+    /// Says as what a state leaves.
+    pub(crate) fn leave(&mut self, state: ValueId, next: ValueId) {
+        match self.graph.value(state).source {
+            ValueSource::State(position) => self.graph.states[position].next = next,
+            _ => unreachable!("only state leaves"),
+        }
+    }
+
+    /// The graph so far.
+    pub(crate) fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    fn insert_node(
+        &mut self,
+        place: Place,
+        op: Op,
+        inputs: &[ValueId],
+        params: Vec<ParamId>,
+    ) -> Vec<ValueId> {
+        let Place {
+            name,
+            scope,
+            is_module,
+        } = place;
         let types: Vec<&TensorType> = inputs
             .iter()
             .map(|&value| &self.graph.value(value).ty)
@@ -224,19 +331,16 @@ impl Builder {
             }
         };
         let id = NodeId(self.graph.nodes.len());
-        let params = self.declare(&name, &op);
         let outputs: Vec<ValueId> = outputs
             .into_iter()
             .enumerate()
             .map(|(i, ty)| self.add_value(ty, ValueSource::Node(id, i)))
             .collect();
-        let (scope, inputs) = (self.current, inputs.to_vec());
-        let is_module = is_module && !reused;
         self.graph.nodes.push(Node {
             id,
             name,
             op,
-            inputs,
+            inputs: inputs.to_vec(),
             outputs: outputs.clone(),
             params,
             scope,
@@ -250,8 +354,7 @@ impl Builder {
 
     /// The name of a call. A module that is called again (`relu`) is no second module: its calls count up
     /// (`relu`, `relu_2`, ..), as do functional ops.
-    fn claim_call(&mut self, name: &str) -> (String, bool) {
-        let path = self.path_of(name);
+    fn claim_call(&mut self, path: String) -> (String, bool) {
         if self.taken.insert(path.clone()) {
             return (path, false);
         }

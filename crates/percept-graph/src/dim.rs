@@ -68,8 +68,11 @@ impl Dim {
                 terms: terms.collect(),
             };
         }
-        if let Some(value) = self.as_const() {
-            return Dim::from(value.div_euclid(divisor));
+        // What the divisor divides leaves the floor, so that sizes stay comparable: (2 H + 1) / 2 is H.
+        let constant = self.terms.get(&Vec::new()).copied().unwrap_or(0);
+        let symbolic = self.clone() - constant;
+        if symbolic.terms.values().all(|c| c % divisor == 0) {
+            return symbolic.floor_div(divisor) + constant.div_euclid(divisor);
         }
         let atom = Atom::FloorDiv(Box::new(self.clone()), divisor);
         Dim {

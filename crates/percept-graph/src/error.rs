@@ -15,6 +15,14 @@ pub enum GraphError {
     },
     #[error("{node}: {message}")]
     BadConfig { node: String, message: String },
+    #[error("{node}: {op} has no gradient here: {reason}")]
+    NotDifferentiable {
+        node: String,
+        op: &'static str,
+        reason: String,
+    },
+    #[error("a loss is one number, and `{value}` is {got}")]
+    NotALoss { value: String, got: String },
     #[error("the name `{name}` is used twice in the graph")]
     DuplicateName { name: String },
     #[error("input `{input}` has shape {got:?}, expected [{expected}]")]

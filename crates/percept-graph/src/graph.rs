@@ -37,11 +37,11 @@ pub struct Node {
     pub name: String,
     /// What it computes.
     pub op: Op,
-    /// Values that it reads.
+    /// Values that it reads. Where parameters are state, they follow the op's own operands.
     pub inputs: Vec<ValueId>,
     /// Values that it defines.
     pub outputs: Vec<ValueId>,
-    /// Parameters that it declares, in state-dict order.
+    /// Parameters that it declares, in state-dict order; none where parameters are state.
     pub params: Vec<ParamId>,
     /// The scope it stands in.
     pub scope: ScopeId,
@@ -56,6 +56,8 @@ pub enum ValueSource {
     Input(usize),
     /// Output of a node, by position.
     Node(NodeId, usize),
+    /// State as it enters, by position.
+    State(usize),
 }
 
 /// A tensor that flows through the graph.
@@ -96,6 +98,28 @@ impl Parameter {
 pub struct Input {
     pub name: String,
     pub value: ValueId,
+}
+
+/// What a state is to training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StateKind {
+    /// A trainable parameter: starts as the weights have it.
+    Parameter,
+    /// A buffer such as a running mean: starts as the weights have it.
+    Buffer,
+    /// What an optimiser remembers: starts at zero.
+    Moment,
+}
+
+/// A tensor that outlives a run: it enters as `value` and leaves as `next`, which the next run finds.
+#[derive(Clone, Debug)]
+#[allow(missing_docs)]
+pub struct State {
+    pub name: String,
+    pub kind: StateKind,
+    pub value: ValueId,
+    /// `value` itself where nothing changes it.
+    pub next: ValueId,
 }
 
 /// What an input's size must satisfy.
@@ -144,6 +168,7 @@ pub struct Graph {
     pub(crate) params: Vec<Parameter>,
     pub(crate) scopes: Vec<Scope>,
     pub(crate) inputs: Vec<Input>,
+    pub(crate) states: Vec<State>,
     pub(crate) outputs: Vec<(String, ValueId)>,
     pub(crate) names: BTreeMap<String, ValueId>,
     pub(crate) requirements: Vec<Requirement>,
@@ -189,6 +214,14 @@ impl Graph {
     /// Inputs.
     pub fn inputs(&self) -> &[Input] {
         &self.inputs
+    }
+    /// What outlives a run; nothing in an inference graph.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+    /// The state of this name.
+    pub fn state(&self, name: &str) -> Option<&State> {
+        self.states.iter().find(|state| state.name == name)
     }
     /// Named outputs.
     pub fn outputs(&self) -> &[(String, ValueId)] {
@@ -371,6 +404,17 @@ impl Graph {
     pub fn symbolic_cost(&self, node: &Node) -> Cost {
         node.op
             .cost(&self.input_types(node), &self.output_types(node))
+    }
+}
+
+impl Node {
+    /// The values of the op's parameters, where they are state; `None` where the node declares them.
+    pub fn param_values(&self) -> Option<&[ValueId]> {
+        let count = self.op.params().len();
+        (self.params.is_empty() && count > 0)
+            .then(|| self.inputs.len().checked_sub(count))
+            .flatten()
+            .map(|start| &self.inputs[start..])
     }
 }
 

@@ -27,6 +27,7 @@ mod error;
 mod graph;
 mod ops;
 mod printing;
+mod training;
 mod types;
 mod weights;
 
@@ -35,10 +36,14 @@ pub use cost::{Amount, Cost, NodeCost, OpTotals};
 pub use dim::{Bindings, Dim};
 pub use error::GraphError;
 pub use graph::{
-    Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, Value,
-    ValueId, ValueSource,
+    Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
+    StateKind, Value, ValueId, ValueSource,
 };
 pub use ops::*;
 pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
+pub use training::{
+    Backward, Differentiable, Differentiated, LEARNING_RATE, Optimiser, RANDOM_COUNTER, Training,
+    differentiate,
+};
 pub use types::{DType, Initializer, ParamSpec, Tensor, TensorType};
 pub use weights::{WeightError, WeightSource};

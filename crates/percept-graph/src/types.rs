@@ -19,6 +19,11 @@ pub enum DType {
 }
 
 impl DType {
+    /// Whether its values are numbers that a small change makes sense for.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+    }
+
     /// Bytes an element.
     pub fn size_bytes(self) -> usize {
         match self {

@@ -23,6 +23,10 @@ pub enum BinaryOp {
     Max,
     /// The smaller of a and b; NaN when either is.
     Min,
+    /// 1 where a > b, else 0.
+    Greater,
+    /// 1 where a = b, else 0.
+    Equal,
 }
 
 impl BinaryOp {
@@ -36,6 +40,8 @@ impl BinaryOp {
             // `max` and `min` let b's NaN through; a's needs help.
             BinaryOp::Max => s.select(s.equal(a, a), s.max(a, b), a),
             BinaryOp::Min => s.select(s.equal(a, a), s.min(a, b), a),
+            BinaryOp::Greater => s.select(s.less(b, a), s.splat(1.0), s.splat(0.0)),
+            BinaryOp::Equal => s.select(s.equal(a, b), s.splat(1.0), s.splat(0.0)),
         }
     }
 }
@@ -253,6 +259,8 @@ impl Kernel for BinaryRun {
             BinaryOp::Div => self.with_op(s, BinaryOp::Div),
             BinaryOp::Max => self.with_op(s, BinaryOp::Max),
             BinaryOp::Min => self.with_op(s, BinaryOp::Min),
+            BinaryOp::Greater => self.with_op(s, BinaryOp::Greater),
+            BinaryOp::Equal => self.with_op(s, BinaryOp::Equal),
         }
     }
 }
@@ -310,13 +318,15 @@ mod tests {
     use crate::reference;
     use crate::testing::{check, numbers, widen};
 
-    const OPS: [BinaryOp; 6] = [
+    const OPS: [BinaryOp; 8] = [
         BinaryOp::Add,
         BinaryOp::Sub,
         BinaryOp::Mul,
         BinaryOp::Div,
         BinaryOp::Max,
         BinaryOp::Min,
+        BinaryOp::Greater,
+        BinaryOp::Equal,
     ];
     const ACTIVATIONS: [Activation; 7] = [
         Activation::Identity,
@@ -400,10 +410,11 @@ mod tests {
     #[test]
     fn nan_is_never_hidden() {
         let (nan, one) = (f32::NAN, 1.0);
-        for op in OPS {
+        // Comparisons answer with a number, as in IEEE 754: nothing is greater than or equal to NaN.
+        for op in &OPS[..6] {
             let expected = [f64::NAN; 2];
             check(&expected, 0.0, |cpu, y| {
-                binary(cpu, op, &[nan, one], &[2], &[one, nan], &[2], y)
+                binary(cpu, *op, &[nan, one], &[2], &[one, nan], &[2], y)
             });
         }
         for activation in ACTIVATIONS {

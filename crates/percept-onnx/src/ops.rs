@@ -13,6 +13,9 @@ use Attribute::{Float, Int, Ints, Text};
 
 /// Adds the ONNX nodes of one node.
 pub(crate) fn lower_node(l: &mut Lowering<'_>, node: &Node) -> Result<(), ExportError> {
+    if !l.graph.states().is_empty() {
+        return Err(unsupported(node, "a training graph has state"));
+    }
     let mut inputs = l.input_names(node);
     match &node.op {
         Op::Conv2d(conv) => {
@@ -56,6 +59,12 @@ pub(crate) fn lower_node(l: &mut Lowering<'_>, node: &Node) -> Result<(), Export
                 BinaryKind::Div => "Div",
                 BinaryKind::Max => "Max",
                 BinaryKind::Min => "Min",
+                BinaryKind::Greater | BinaryKind::Equal => {
+                    return Err(unsupported(
+                        node,
+                        "ONNX compares to booleans, not to numbers",
+                    ));
+                }
             };
             l.define(node, name, inputs, vec![]);
         }
@@ -114,6 +123,34 @@ pub(crate) fn lower_node(l: &mut Lowering<'_>, node: &Node) -> Result<(), Export
             return Err(unsupported(node, "sparse convolutions have no ONNX form"));
         }
         Op::Custom(_) => return Err(unsupported(node, "custom ops have no ONNX form")),
+        Op::ActivationGradient(_)
+        | Op::AdamW(_)
+        | Op::AdaptiveAvgPool2dGradient(_)
+        | Op::Affine(_)
+        | Op::AttentionGradient(_)
+        | Op::AvgPool2dGradient(_)
+        | Op::BatchNormGradient(_)
+        | Op::BatchNormTraining(_)
+        | Op::ClipFactor(_)
+        | Op::Constant(_)
+        | Op::Conv2dInputGradient(_)
+        | Op::Conv2dWeightGradient(_)
+        | Op::CrossEntropy(_)
+        | Op::CrossEntropyGradient(_)
+        | Op::DenseToSparse(_)
+        | Op::Gather(_)
+        | Op::LayerNormGradient(_)
+        | Op::MaxPool2dGradient(_)
+        | Op::Pad(_)
+        | Op::RandomDropout(_)
+        | Op::ResizeGradient(_)
+        | Op::ScatterAdd(_)
+        | Op::Sgd(_)
+        | Op::SoftmaxGradient(_)
+        | Op::SparseConv3dInputGradient(_)
+        | Op::SparseConv3dWeightGradient(_) => {
+            return Err(unsupported(node, "it belongs to training"));
+        }
     }
     Ok(())
 }

@@ -3,7 +3,8 @@
 //! ReLU max(x, 0); LeakyReLU x or slope·x; GELU x·Φ(x) with erf; SiLU x·σ(x); sigmoid; tanh.
 //! Softmax: exp(x - max) / Σ exp(x - max).
 
-use super::{Operator, one};
+use super::{ActivationGradient, Operator, SoftmaxGradient, one};
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, TensorType};
 
 /// An elementwise activation.
@@ -80,5 +81,28 @@ impl Operator for Softmax {
 
     fn describe(&self) -> String {
         "Softmax(dim=-1)".to_owned()
+    }
+}
+
+impl Differentiable for Activation {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let gradient = ActivationGradient { activation: *self };
+        let saved = match gradient.reads_output() {
+            true => back.output(0),
+            false => back.input(0),
+        };
+        let dy = back.dy()?;
+        let dx = back.call("grad", gradient, &[saved, dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for Softmax {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (y, dy) = (back.output(0), back.dy()?);
+        let dx = back.call("grad", SoftmaxGradient, &[y, dy]);
+        back.give(0, dx);
+        Ok(())
     }
 }

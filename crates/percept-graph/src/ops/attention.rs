@@ -3,8 +3,9 @@
 //! Input [N, T, 3·D], read as (N, T, 3, heads, D / heads): queries, keys and values of each token.
 //! Output [N, T, D]: softmax(q kᵀ / sqrt(D / heads)) v, heads side by side.
 
-use super::{Operator, one};
-use crate::{Cost, TensorType};
+use super::{Operator, behind_the_loss, one};
+use crate::training::{Backward, Differentiable};
+use crate::{Amount, Cost, TensorType};
 
 /// softmax(q kᵀ · scale) v for each head, without parameters of its own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,10 +65,66 @@ impl Operator for Attention {
     }
 }
 
+/// The gradient of [`Attention`] by its packed projection. Inputs: projection, output, gradient of the output. The weights
+/// of the tokens are computed again: keeping them would take T² numbers a head.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AttentionGradient {
+    /// Of what.
+    pub attention: Attention,
+}
+
+impl Operator for AttentionGradient {
+    fn kind(&self) -> &'static str {
+        "AttentionGradient"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let expected = "a projection, the attention's output and its gradient";
+        let [qkv, y, dy] = inputs else {
+            return Err(expected.to_owned());
+        };
+        let output = self.attention.infer(&[*qkv])?;
+        match **y == output[0] && y == dy {
+            true => Ok(vec![(*qkv).clone()]),
+            false => Err(expected.to_owned()),
+        }
+    }
+
+    fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
+        let [n, t, _] = inputs[0].shape.as_slice() else {
+            unreachable!("shape rule has passed")
+        };
+        let pairs = n * &(t * t);
+        // q kᵀ again, and one product for each of dv, the weights' gradient, dq and dk.
+        Cost {
+            macs: Amount::from(pairs.clone() * (5 * self.attention.width)),
+            other_ops: (pairs * (8 * self.attention.heads)).into(),
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("{}.gradient", self.attention.describe())
+    }
+}
+
+impl Differentiable for Attention {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let gradient = AttentionGradient {
+            attention: self.clone(),
+        };
+        let inputs = [back.input(0), back.output(0), back.dy()?];
+        let dx = back.call("grad", gradient, &inputs);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+behind_the_loss!(AttentionGradient);
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Amount, Dim};
+    use crate::Dim;
 
     #[test]
     fn both_products_are_counted() {

@@ -6,7 +6,8 @@
 //! `ConvTranspose2d`: the adjoint of `Conv2d`; each input value adds its weighted kernel to the output.
 //! Weight [C, K / groups, kernel, kernel].
 
-use super::{Operator, one_map, pair, window_output};
+use super::{Conv2dInputGradient, Conv2dWeightGradient, Operator, one_map, pair, window_output};
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, Initializer, ParamSpec, TensorType};
 
 /// Convolution of a map [N, C, H, W] to [N, K, H', W'].
@@ -64,7 +65,7 @@ impl Conv2d {
     }
 
     /// Multiply-adds behind one output value.
-    fn macs_per_output(&self) -> usize {
+    pub(super) fn macs_per_output(&self) -> usize {
         self.in_channels / self.groups * self.kernel[0] * self.kernel[1]
     }
 
@@ -234,6 +235,60 @@ impl Operator for ConvTranspose2d {
         ];
         weight_and_bias(shape, conv.out_channels, conv.bias)
     }
+}
+
+/// dx is the adjoint applied to dy, dw the product of dy with the windows it was computed from, db the sum of dy.
+impl Differentiable for Conv2d {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (x, weight, dy) = (back.input(0), back.input(1), back.dy()?);
+        let conv = self.clone().no_bias();
+        if back.wants(0) {
+            let shape = back.shape(x);
+            let size = [shape[2].clone(), shape[3].clone()];
+            let conv = conv.clone();
+            let dx = back.call(
+                "grad_input",
+                Conv2dInputGradient { conv, size },
+                &[dy, weight],
+            );
+            back.give(0, dx);
+        }
+        if back.wants(1) {
+            let dw = back.call("grad_weight", Conv2dWeightGradient { conv }, &[x, dy]);
+            back.give(1, dw);
+        }
+        bias_gradient(self.bias, back)
+    }
+}
+
+/// The same with the roles of input and output exchanged.
+impl Differentiable for ConvTranspose2d {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (x, weight, dy) = (back.input(0), back.input(1), back.dy()?);
+        let conv = Conv2d {
+            in_channels: self.conv.out_channels,
+            out_channels: self.conv.in_channels,
+            ..self.conv.clone().no_bias()
+        };
+        if back.wants(0) {
+            let dx = back.call_with("grad_input", conv.clone(), &[dy], &[weight])[0];
+            back.give(0, dx);
+        }
+        if back.wants(1) {
+            let dw = back.call("grad_weight", Conv2dWeightGradient { conv }, &[dy, x]);
+            back.give(1, dw);
+        }
+        bias_gradient(self.conv.bias, back)
+    }
+}
+
+fn bias_gradient(has_bias: bool, back: &mut Backward<'_>) -> Result<(), String> {
+    if has_bias && back.wants(2) {
+        let dy = back.dy()?;
+        let db = back.sum_away("grad_bias", dy, vec![0, 2, 3]);
+        back.give(2, db);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -4,9 +4,11 @@
 //! its shape rule names a symbol that no input has, the run binds it to the size that came out.
 
 use std::fmt::Debug;
+use std::sync::Arc;
 
-use super::Operator;
+use super::{Constant, Op, Operator};
 use crate::Tensor;
+use crate::training::{Backward, Differentiable};
 
 /// An op outside the built-in families.
 pub trait CustomOp: Operator + Debug + Send + Sync {
@@ -15,4 +17,41 @@ pub trait CustomOp: Operator + Debug + Send + Sync {
 
     /// Computes the outputs; the message of an error names what was wrong with the inputs.
     fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String>;
+
+    /// The op that gives the gradients of this op's floating-point inputs, in their order. It reads this op's inputs, its
+    /// outputs and the gradients of its floating-point outputs, in this order. Without one the op cannot be trained through.
+    fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
+        None
+    }
+}
+
+impl Differentiable for Arc<dyn CustomOp> {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let gradient = self.gradient().ok_or("the op has no rule for it")?;
+        let mut operands: Vec<_> = (0..back.input_count()).map(|i| back.input(i)).collect();
+        operands.extend((0..back.output_count()).map(|i| back.output(i)));
+        for i in 0..back.output_count() {
+            if !back.is_float(back.output(i)) {
+                continue;
+            }
+            let dy = back.output_gradient(i).unwrap_or_else(|| {
+                let shape = back.shape(back.output(i));
+                back.call("grad_zero", Constant { value: 0.0, shape }, &[])
+            });
+            operands.push(dy);
+        }
+        let gradients = back.call_many("grad", Op::Custom(gradient), &operands);
+        let floats = (0..back.input_count()).filter(|&i| back.is_float(back.input(i)));
+        let floats: Vec<usize> = floats.collect();
+        if floats.len() != gradients.len() {
+            let (gave, needed) = (gradients.len(), floats.len());
+            return Err(format!(
+                "its rule gives {gave} gradients for {needed} inputs"
+            ));
+        }
+        for (position, gradient) in floats.into_iter().zip(gradients) {
+            back.give(position, gradient);
+        }
+        Ok(())
+    }
 }

@@ -1,6 +1,7 @@
-//! Ops that move or rename data: reshape, permute, concatenate, slice, expand.
+//! Ops that move or rename data: reshape, permute, concatenate, slice, pad, expand.
 
 use super::{Operator, one};
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, TensorType};
 
 /// The same elements under another shape.
@@ -182,6 +183,123 @@ impl Operator for Expand {
     fn describe(&self) -> String {
         let dims: Vec<String> = self.shape.iter().map(Dim::to_string).collect();
         format!("Expand([{}])", dims.join(", "))
+    }
+}
+
+/// Zeros around the elements of an axis: the adjoint of [`Slice`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Pad {
+    pub axis: usize,
+    pub before: usize,
+    pub after: Dim,
+}
+
+impl Operator for Pad {
+    fn kind(&self) -> &'static str {
+        "Pad"
+    }
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let mut y = one(inputs)?.clone();
+        let size = y
+            .shape
+            .get_mut(self.axis)
+            .ok_or_else(|| format!("an axis {}", self.axis))?;
+        *size = size.clone() + self.before + self.after.clone();
+        Ok(vec![y])
+    }
+    fn cost(&self, _: &[&TensorType], _: &[&TensorType]) -> Cost {
+        Cost::movement()
+    }
+    fn describe(&self) -> String {
+        let Self {
+            axis,
+            before,
+            after,
+        } = self;
+        format!("Pad(axis={axis}, before={before}, after={after})")
+    }
+}
+
+impl Differentiable for Reshape {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (shape, dy) = (back.shape(back.input(0)), back.dy()?);
+        let dx = back.reshape("grad", dy, shape);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for Permute {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let mut order = vec![0; self.order.len()];
+        for (to, &from) in self.order.iter().enumerate() {
+            order[from] = to;
+        }
+        let dy = back.dy()?;
+        let dx = back.call("grad", Permute { order }, &[dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for Concat {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (axis, dy) = (self.axis, back.dy()?);
+        let mut start = Dim::from(0);
+        for position in 0..back.input_count() {
+            let length = back.shape(back.input(position))[axis].clone();
+            if back.wants(position) {
+                let start = start.as_const().and_then(|start| start.try_into().ok());
+                let start = start.ok_or("a part starts where only a run knows")?;
+                let slice = Slice {
+                    axis,
+                    start,
+                    length: length.clone(),
+                };
+                let part = back.call("grad", slice, &[dy]);
+                back.give(position, part);
+            }
+            start = start + length;
+        }
+        Ok(())
+    }
+}
+
+impl Differentiable for Slice {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (whole, dy) = (back.shape(back.input(0))[self.axis].clone(), back.dy()?);
+        let pad = Pad {
+            axis: self.axis,
+            before: self.start,
+            after: whole - self.start - self.length.clone(),
+        };
+        let dx = back.call("grad", pad, &[dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for Pad {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let slice = Slice {
+            axis: self.axis,
+            start: self.before,
+            length: back.shape(back.input(0))[self.axis].clone(),
+        };
+        let dy = back.dy()?;
+        let dx = back.call("grad", slice, &[dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for Expand {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (shape, dy) = (back.shape(back.input(0)), back.dy()?);
+        let dx = back.unbroadcast("grad", dy, shape);
+        back.give(0, dx);
+        Ok(())
     }
 }
 

@@ -3,6 +3,8 @@
 //! `Linear`: y = x Wᵀ + b on the last axis, weight [out, in]. `MatMul`: batched product of two values.
 
 use super::{Operator, one};
+use crate::graph::ValueId;
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, Initializer, ParamSpec, TensorType};
 
 /// Affine map of the last axis, [.., in] -> [.., out].
@@ -116,6 +118,68 @@ impl Operator for MatMul {
 
     fn describe(&self) -> String {
         "MatMul()".to_owned()
+    }
+}
+
+/// dx = dy W, dW = dyᵀ x, db = the sum of dy, with the leading axes as one.
+impl Differentiable for Linear {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (x, weight, dy) = (back.input(0), back.input(1), back.dy()?);
+        let shape = back.shape(x);
+        let rows: Dim = shape[..shape.len() - 1].iter().product();
+        let flat = vec![rows.clone(), self.out_features.into()];
+        let dy = back.reshape("grad_flat", dy, flat);
+        if back.wants(0) {
+            let dx = back.call("grad_input", MatMul::default(), &[dy, weight]);
+            let dx = back.reshape("grad_input_shape", dx, shape);
+            back.give(0, dx);
+        }
+        if back.wants(1) {
+            let x = back.reshape("input_flat", x, vec![rows, self.in_features.into()]);
+            let product = MatMul {
+                transpose_a: true,
+                ..MatMul::default()
+            };
+            let dw = back.call("grad_weight", product, &[dy, x]);
+            back.give(1, dw);
+        }
+        if self.bias && back.wants(2) {
+            let db = back.sum_away("grad_bias", dy, vec![0]);
+            back.give(2, db);
+        }
+        Ok(())
+    }
+}
+
+/// dA = dC Bᵀ and dB = Aᵀ dC, each operand read as it was stored.
+impl Differentiable for MatMul {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (a, b, dy) = (back.input(0), back.input(1), back.dy()?);
+        let product = |back: &mut Backward<'_>, suffix: &str, sides: [(ValueId, bool); 2]| {
+            let [(left, transpose_a), (right, transpose_b)] = sides;
+            let op = MatMul {
+                transpose_a,
+                transpose_b,
+            };
+            back.call(suffix, op, &[left, right])
+        };
+        if back.wants(0) {
+            let sides = match self.transpose_a {
+                false => [(dy, false), (b, !self.transpose_b)],
+                true => [(b, self.transpose_b), (dy, true)],
+            };
+            let da = product(back, "grad_a", sides);
+            back.give(0, da);
+        }
+        if back.wants(1) {
+            let sides = match self.transpose_b {
+                false => [(a, !self.transpose_a), (dy, false)],
+                true => [(dy, true), (a, self.transpose_a)],
+            };
+            let db = product(back, "grad_b", sides);
+            back.give(1, db);
+        }
+        Ok(())
     }
 }
 

@@ -1,36 +1,55 @@
 //! The ops, one file a family. A family's file holds what it computes, its configuration, its shape
-//! rule, its cost and its tests. Letters: N batch, C channels, H W map, T tokens, D width, K kernel.
+//! rule, its cost, its gradient and its tests; gradients with a kernel of their own have a file beside it. Letters: N batch, C channels, H W map, T tokens, D width, K kernel.
 
 mod activation;
+mod activation_gradient;
 mod attention;
 mod conv;
+mod conv_gradient;
 mod custom;
 mod elementwise;
+mod gather;
 mod layout;
 mod linear;
+mod loss;
 mod norm;
+mod norm_gradient;
+mod optimiser;
 mod pool;
+mod pool_gradient;
+mod random;
 mod reduce;
 mod resize;
 mod source;
 mod sparse;
+mod sparse_gradient;
 
 pub use activation::{Activation, Softmax};
-pub use attention::Attention;
+pub use activation_gradient::{ActivationGradient, SoftmaxGradient};
+pub use attention::{Attention, AttentionGradient};
 pub use conv::{Conv2d, ConvTranspose2d};
+pub use conv_gradient::{Conv2dInputGradient, Conv2dWeightGradient};
 pub use custom::CustomOp;
-pub use elementwise::{Binary, BinaryKind, Dropout, LayerScale};
-pub use layout::{Concat, Expand, Permute, Reshape, Slice};
+pub use elementwise::{Affine, Binary, BinaryKind, Dropout, LayerScale};
+pub use gather::{Gather, ScatterAdd};
+pub use layout::{Concat, Expand, Pad, Permute, Reshape, Slice};
 pub use linear::{Linear, MatMul};
+pub use loss::{CrossEntropy, CrossEntropyGradient};
 pub use norm::{BatchNorm, LayerNorm};
+pub use norm_gradient::{BatchNormGradient, BatchNormTraining, LayerNormGradient};
+pub use optimiser::{AdamW, ClipFactor, Sgd};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
+pub use pool_gradient::{AdaptiveAvgPool2dGradient, AvgPool2dGradient, MaxPool2dGradient};
+pub use random::RandomDropout;
 pub use reduce::{Reduce, ReduceKind};
-pub use resize::{Resize, ResizeMode, ResizeScale};
-pub use source::ParameterValue;
+pub use resize::{Resize, ResizeGradient, ResizeMode, ResizeScale};
+pub use source::{Constant, ParameterValue};
 pub use sparse::{ActiveSites, Rulebook, SparseConv3d, SparseToDense, Window3d};
+pub use sparse_gradient::{DenseToSparse, SparseConv3dInputGradient, SparseConv3dWeightGradient};
 
 use std::sync::Arc;
 
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, ParamSpec, TensorType};
 
 /// The duties of every op. There are no defaults for the first four: an op without a shape rule or a
@@ -72,37 +91,70 @@ macro_rules! op_enum {
                     Op::Custom(op) => op.as_operator(),
                 }
             }
+
+            fn differentiable(&self) -> &dyn Differentiable {
+                match self {
+                    $(Op::$family(op) => op,)*
+                    Op::Custom(op) => op,
+                }
+            }
         }
     };
 }
 
 op_enum!(
     Activation,
+    ActivationGradient,
     ActiveSites,
+    AdamW,
     AdaptiveAvgPool2d,
+    AdaptiveAvgPool2dGradient,
+    Affine,
     Attention,
+    AttentionGradient,
     AvgPool2d,
+    AvgPool2dGradient,
     BatchNorm,
+    BatchNormGradient,
+    BatchNormTraining,
     Binary,
+    ClipFactor,
     Concat,
+    Constant,
     Conv2d,
+    Conv2dInputGradient,
+    Conv2dWeightGradient,
     ConvTranspose2d,
+    CrossEntropy,
+    CrossEntropyGradient,
+    DenseToSparse,
     Dropout,
     Expand,
+    Gather,
     LayerNorm,
+    LayerNormGradient,
     LayerScale,
     Linear,
     MatMul,
     MaxPool2d,
+    MaxPool2dGradient,
+    Pad,
     ParameterValue,
     Permute,
+    RandomDropout,
     Reduce,
     Reshape,
     Resize,
+    ResizeGradient,
     Rulebook,
+    ScatterAdd,
+    Sgd,
     Slice,
     Softmax,
+    SoftmaxGradient,
     SparseConv3d,
+    SparseConv3dInputGradient,
+    SparseConv3dWeightGradient,
     SparseToDense,
 );
 
@@ -123,6 +175,36 @@ impl Operator for Op {
         self.operator().params()
     }
 }
+
+impl Differentiable for Op {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        self.differentiable().vector_jacobian(back)
+    }
+}
+
+/// Ops that choose: what they give is piecewise constant, so no gradient flows through them.
+macro_rules! selections {
+    ($($op:ty),* $(,)?) => {$(
+        impl $crate::training::Differentiable for $op {
+            fn vector_jacobian(&self, _: &mut $crate::training::Backward<'_>) -> Result<(), String> {
+                Ok(())
+            }
+        }
+    )*};
+}
+use selections;
+
+/// Ops that stand behind the loss: gradients and updates, which nothing here differentiates again.
+macro_rules! behind_the_loss {
+    ($($op:ty),* $(,)?) => {$(
+        impl $crate::training::Differentiable for $op {
+            fn vector_jacobian(&self, _: &mut $crate::training::Backward<'_>) -> Result<(), String> {
+                Err("it belongs to the backward pass, which is differentiated once".to_owned())
+            }
+        }
+    )*};
+}
+use behind_the_loss;
 
 /// The single input of a unary op.
 fn one<'a>(inputs: &[&'a TensorType]) -> Result<&'a TensorType, String> {

@@ -3,7 +3,9 @@
 //! `BatchNorm` (inference): y = (x - running_mean) / sqrt(running_var + eps) · weight + bias, a channel (axis 1) at a time.
 //! `LayerNorm`: the same with mean and variance of each row of the last axis.
 
-use super::{Operator, one};
+use super::{BatchNormGradient, LayerNormGradient, Operator, one};
+use crate::graph::ValueId;
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, Initializer, ParamSpec, TensorType};
 
 /// Batch normalisation over axis 1, with running statistics.
@@ -127,6 +129,41 @@ fn python_float(value: f32) -> String {
         return format!("{mantissa}e-{exponent:0>2}");
     }
     value.to_string()
+}
+
+/// With frozen statistics.
+impl Differentiable for BatchNorm {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (x, weight, dy) = (back.input(0), back.input(1), back.dy()?);
+        if back.wants(3) || back.wants(4) {
+            return Err("running statistics are measured, not trained".to_owned());
+        }
+        let gradient = BatchNormGradient {
+            norm: self.clone(),
+            batch_statistics: false,
+        };
+        let inputs = [x, dy, weight, back.input(3), back.input(4)];
+        let gradients = back.call_many("grad", gradient, &inputs);
+        give_first(back, &gradients);
+        Ok(())
+    }
+}
+
+impl Differentiable for LayerNorm {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let gradient = LayerNormGradient { norm: self.clone() };
+        let inputs = [back.input(0), back.dy()?, back.input(1)];
+        let gradients = back.call_many("grad", gradient, &inputs);
+        give_first(back, &gradients);
+        Ok(())
+    }
+}
+
+/// Gives the gradients of the first inputs: x, weight, bias.
+pub(super) fn give_first(back: &mut Backward<'_>, gradients: &[ValueId]) {
+    for (position, &gradient) in gradients.iter().enumerate() {
+        back.give(position, gradient);
+    }
 }
 
 #[cfg(test)]

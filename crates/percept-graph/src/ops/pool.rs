@@ -1,7 +1,11 @@
 //! Pooling on maps [N, C, H, W]: the maximum or the mean of a window. Windows are padded with -∞ for the
 //! maximum, and with zeros that count (PyTorch's default) or do not count for the mean.
 
-use super::{Operator, one_map, window_output};
+use super::{
+    AdaptiveAvgPool2dGradient, AvgPool2dGradient, MaxPool2dGradient, Operator, one_map,
+    window_output,
+};
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, TensorType};
 
 /// Maximum of a square window.
@@ -121,6 +125,40 @@ impl Operator for AdaptiveAvgPool2d {
         } else {
             format!("AdaptiveAvgPool2d(output_size=({h}, {w}))")
         }
+    }
+}
+
+impl Differentiable for MaxPool2d {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (x, dy) = (back.input(0), back.dy()?);
+        let dx = back.call("grad", MaxPool2dGradient { pool: self.clone() }, &[x, dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for AvgPool2d {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (shape, dy) = (back.shape(back.input(0)), back.dy()?);
+        let gradient = AvgPool2dGradient {
+            pool: self.clone(),
+            size: [shape[2].clone(), shape[3].clone()],
+        };
+        let dx = back.call("grad", gradient, &[dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+impl Differentiable for AdaptiveAvgPool2d {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (shape, dy) = (back.shape(back.input(0)), back.dy()?);
+        let gradient = AdaptiveAvgPool2dGradient {
+            size: [shape[2].clone(), shape[3].clone()],
+        };
+        let dx = back.call("grad", gradient, &[dy]);
+        back.give(0, dx);
+        Ok(())
     }
 }
 

@@ -3,7 +3,8 @@
 //! Output pixel o reads around the coordinate (o + 1/2) · scale - 1/2 (half-pixel centres). Antialiased
 //! modes widen the filter by the scale when shrinking and normalise its weights.
 
-use super::{Operator, one_map};
+use super::{Operator, behind_the_loss, one_map};
+use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, TensorType};
 
 /// The filter.
@@ -76,3 +77,47 @@ impl Operator for Resize {
         )
     }
 }
+
+impl Differentiable for Resize {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (shape, dy) = (back.shape(back.input(0)), back.dy()?);
+        let gradient = ResizeGradient {
+            resize: self.clone(),
+            size: [shape[2].clone(), shape[3].clone()],
+        };
+        let dx = back.call("grad", gradient, &[dy]);
+        back.give(0, dx);
+        Ok(())
+    }
+}
+
+/// The adjoint of a resize: every output pixel gives its gradient back to the pixels it was mixed from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResizeGradient {
+    /// Of what.
+    pub resize: Resize,
+    /// Height and width of the resize's input.
+    pub size: [Dim; 2],
+}
+
+impl Operator for ResizeGradient {
+    fn kind(&self) -> &'static str {
+        "ResizeGradient"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let mut dx = one_map(inputs, None)?.clone();
+        dx.shape[2..].clone_from_slice(&self.size);
+        Ok(vec![dx])
+    }
+
+    fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
+        self.resize.cost(&[], inputs)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}.gradient", self.resize.describe())
+    }
+}
+
+behind_the_loss!(ResizeGradient);

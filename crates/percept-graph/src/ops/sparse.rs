@@ -11,7 +11,10 @@
 //!
 //! `SparseToDense`: y[n, c · D + z, h, w] = x[row of site (n, z, h, w), c], zero elsewhere: height compression.
 
-use super::Operator;
+use super::{
+    DenseToSparse, Operator, SparseConv3dInputGradient, SparseConv3dWeightGradient, selections,
+};
+use crate::training::{Backward, Differentiable};
 use crate::{Amount, Cost, DType, Dim, Initializer, ParamSpec, TensorType};
 
 /// Kernel, stride and padding along z, y, x.
@@ -247,7 +250,7 @@ impl Operator for SparseToDense {
 }
 
 impl Window3d {
-    fn describe(&self) -> String {
+    pub(super) fn describe(&self) -> String {
         let triple = |values: [usize; 3]| format!("[{}, {}, {}]", values[0], values[1], values[2]);
         format!(
             "kernel_size={}, stride={}, padding={}",
@@ -258,11 +261,49 @@ impl Window3d {
     }
 }
 
-fn check_sites(sites: &TensorType) -> Result<(), String> {
+pub(super) fn check_sites(sites: &TensorType) -> Result<(), String> {
     let fits =
         sites.dtype == DType::I32 && sites.shape.len() == 2 && sites.shape[1] == Dim::from(4);
     fits.then_some(())
         .ok_or_else(|| "sites i32 [S, 4]".to_owned())
+}
+
+// Sites and pairs are choices.
+selections!(ActiveSites, Rulebook);
+
+impl Differentiable for SparseConv3d {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (x, pairs, starts, weight) =
+            (back.input(0), back.input(2), back.input(3), back.input(4));
+        let dy = back.dy()?;
+        if back.wants(0) {
+            let gradient = SparseConv3dInputGradient {
+                conv: self.clone(),
+                rows: back.shape(x)[0].clone(),
+            };
+            let dx = back.call("grad_input", gradient, &[dy, pairs, starts, weight]);
+            back.give(0, dx);
+        }
+        if back.wants(4) {
+            let gradient = SparseConv3dWeightGradient { conv: self.clone() };
+            let dw = back.call("grad_weight", gradient, &[x, dy, pairs, starts]);
+            back.give(4, dw);
+        }
+        if self.bias && back.wants(5) {
+            let db = back.sum_away("grad_bias", dy, vec![0]);
+            back.give(5, db);
+        }
+        Ok(())
+    }
+}
+
+impl Differentiable for SparseToDense {
+    fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
+        let (sites, dy) = (back.input(1), back.dy()?);
+        let dx = back.call("grad", DenseToSparse { cells: self.cells }, &[dy, sites]);
+        back.give(0, dx);
+        Ok(())
+    }
 }
 
 #[cfg(test)]

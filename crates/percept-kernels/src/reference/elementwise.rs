@@ -56,6 +56,9 @@ pub fn binary<T: Real>(
             BinaryOp::Div => a / b,
             BinaryOp::Max => a.maximum(b),
             BinaryOp::Min => a.minimum(b),
+            BinaryOp::Greater if a > b => T::ONE,
+            BinaryOp::Equal if a == b => T::ONE,
+            BinaryOp::Greater | BinaryOp::Equal => T::ZERO,
         };
     }
 }

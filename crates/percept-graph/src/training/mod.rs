@@ -1,0 +1,14 @@
+//! The training step is a graph like any other.
+//!
+//! Three rewrites make it from a network and its loss: [`Graph::in_training`] turns parameters and running statistics into
+//! state, [`differentiate`] appends the backward nodes, and [`Training::graph`] the optimiser's updates.
+
+mod backward;
+mod differentiate;
+mod optimise;
+mod state;
+
+pub use backward::{Backward, Differentiable};
+pub use differentiate::{Differentiated, differentiate};
+pub use optimise::{LEARNING_RATE, Optimiser, Training};
+pub use state::RANDOM_COUNTER;
