@@ -21,8 +21,14 @@ pub enum EngineError {
         expected: usize,
         got: usize,
     },
-    #[error("{node}: the fast engine cannot train {op} yet; the reference engine can")]
-    NoTraining { node: String, op: &'static str },
+    #[error("the graph has no state `{name}`")]
+    UnknownState { name: String },
+    #[error("state `{name}` has shape {expected:?}, got {got:?}")]
+    StateShape {
+        name: String,
+        expected: Vec<usize>,
+        got: Vec<usize>,
+    },
     #[error("{node}: {message}")]
     Custom { node: String, message: String },
     #[error(

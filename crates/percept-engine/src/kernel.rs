@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use percept_graph::{Graph, Node, Op, Operator};
+use percept_graph::{Graph, Op};
 use percept_kernels::attention::{AttentionShape, packed_attention};
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
@@ -23,6 +23,7 @@ use crate::defining::{Defining, as_integers};
 use crate::lowering::Step;
 use crate::options::Mode;
 use crate::prepare::{Vector, Weights};
+use crate::training::{Sizes, TrainingKernel};
 use crate::{EngineError, shapes};
 
 /// A kernel and its arguments, except for the tensors that flow through.
@@ -113,6 +114,8 @@ pub enum Kernel {
     },
     ToDense(DenseShape),
     Defining(Defining),
+    /// Part of training: may have several outputs.
+    Training(TrainingKernel),
     /// A concatenation whose inputs were written where they belong.
     Joined,
 }
@@ -125,13 +128,15 @@ impl Kernel {
         step: &Step,
         mode: Mode,
         weights: &mut Weights,
-        inputs: &[Vec<usize>],
-        output: &[usize],
+        sizes: &Sizes<'_>,
     ) -> Result<Kernel, EngineError> {
         let node = graph.node(step.node);
+        let training = || TrainingKernel::prepare(cpu, node, mode, sizes).map(Kernel::Training);
         if node.param_values().is_some() {
-            return Err(untrained(node));
+            return training();
         }
+        let inputs = sizes.inputs;
+        let output = sizes.outputs.first().map_or(&[][..], Vec::as_slice);
         let activation = step
             .fused
             .activation
@@ -301,7 +306,7 @@ impl Kernel {
             | Op::Sgd(_)
             | Op::SoftmaxGradient(_)
             | Op::SparseConv3dInputGradient(_)
-            | Op::SparseConv3dWeightGradient(_) => return Err(untrained(node)),
+            | Op::SparseConv3dWeightGradient(_) => training()?,
         })
     }
 
@@ -316,6 +321,7 @@ impl Kernel {
     /// Which operand the output may overwrite, when that operand dies here.
     pub fn in_place_operand(&self) -> Option<usize> {
         match self {
+            Kernel::Training(kernel) => kernel.in_place_operand(),
             Kernel::Activation(_) | Kernel::Scale { .. } => Some(0),
             Kernel::Binary { a, b, .. } if broadcasts_into(b, a) => Some(0),
             Kernel::Binary {
@@ -435,8 +441,8 @@ impl Kernel {
             }
             Kernel::ToDense(shape) => to_dense(cpu, shape, as_integers(reads[1]), reads[0], y),
             Kernel::Joined => {}
-            Kernel::Defining(_) => {
-                unreachable!("these give their tensors back; the program runs them")
+            Kernel::Defining(_) | Kernel::Training(_) => {
+                unreachable!("the program runs these: they may fail or have several outputs")
             }
         }
     }
@@ -464,13 +470,6 @@ impl Kernel {
             }
             _ => unreachable!("only kernels with an in-place operand are planned in place"),
         }
-    }
-}
-
-fn untrained(node: &Node) -> EngineError {
-    EngineError::NoTraining {
-        node: node.name.clone(),
-        op: node.op.kind(),
     }
 }
 

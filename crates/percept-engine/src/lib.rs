@@ -21,6 +21,8 @@ mod schedule;
 mod segment;
 mod settled;
 mod shapes;
+mod state;
+mod training;
 
 pub use error::EngineError;
 pub use options::{Empty, Memory, Mode, Options};
@@ -31,3 +33,4 @@ pub use profile::{
 };
 pub use program::{Preparation, Program};
 pub use reference::{RealTensor, run_reference};
+pub use training::TrainStep;

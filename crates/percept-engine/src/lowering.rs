@@ -77,7 +77,12 @@ impl Lowered {
                 .iter()
                 .map(|&value| roots[value.index()])
                 .collect();
-            if matches!(node.op, Op::Reshape(_) | Op::Dropout(_)) {
+            // A parameter that is state is a value already.
+            let is_name = matches!(
+                node.op,
+                Op::Reshape(_) | Op::Dropout(_) | Op::ParameterValue(_)
+            );
+            if is_name && !inputs.is_empty() {
                 roots[node.outputs[0].index()] = inputs[0];
                 continue;
             }
@@ -106,6 +111,11 @@ impl Lowered {
     /// Values that must still exist when the run ends.
     pub fn kept(&self) -> impl Iterator<Item = ValueId> + '_ {
         self.kept.iter().copied()
+    }
+
+    /// Has a value exist until the run ends.
+    pub fn keep(&mut self, value: ValueId) {
+        self.kept.insert(value);
     }
 
     /// Whether the value must still exist when the run ends.

@@ -11,7 +11,7 @@ use crate::options::Memory;
 use crate::passes;
 use crate::plan::{Lifetime, Plan};
 use crate::program::Program;
-use crate::schedule::last_uses;
+use crate::schedule::{Place, last_uses};
 
 /// A step, for tables.
 #[derive(Clone, Debug)]
@@ -63,12 +63,14 @@ pub struct MemoryAtPeak {
     pub weight_bytes: usize,
     /// Working memory of the threads.
     pub scratch_bytes: usize,
+    /// Parameters, running statistics and moments of a training graph.
+    pub state_bytes: usize,
 }
 
 impl MemoryAtPeak {
     /// Everything together.
     pub fn total_bytes(&self) -> usize {
-        self.arena_bytes + self.weight_bytes + self.scratch_bytes
+        self.arena_bytes + self.weight_bytes + self.scratch_bytes + self.state_bytes
     }
 }
 
@@ -86,7 +88,7 @@ impl Program {
                 cost.macs = cost.macs.zip(absorbed.macs).map(|(a, b)| a + b);
                 cost.other_ops = cost.other_ops.zip(absorbed.other_ops).map(|(a, b)| a + b);
             }
-            let written = |bytes: &std::ops::Range<usize>| bytes.len();
+            let written = |place: &Place| place.arena().map_or(0, |range| range.len());
             infos.push(StepInfo {
                 step: index,
                 name: node.name.clone(),
@@ -160,6 +162,7 @@ impl Program {
             arena_bytes: last.map_or(0, |schedule| schedule.plan.arena_bytes),
             weight_bytes: preparation.weight_bytes + constants,
             scratch_bytes: preparation.scratch_bytes,
+            state_bytes: self.states.bytes(),
         }
     }
 }

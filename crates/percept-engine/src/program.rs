@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use percept_graph::{Bindings, DType, Graph, GraphError, Tensor, WeightSource};
 use percept_kernels::conv::Coverage;
-use percept_kernels::{Arena, Cpu};
+use percept_kernels::{Arena, ArenaError, Cpu};
 
 use crate::EngineError;
-use crate::defining::{as_integers, numbers_of};
+use crate::defining::{as_integers, in_memory, numbers_of};
 use crate::empty::{EmptyResponses, Reached, tracked_steps};
 use crate::kernel::Kernel;
 use crate::lowering::Lowered;
@@ -23,6 +23,7 @@ use crate::probe::Recording;
 use crate::profile::require_memory;
 use crate::schedule::{Call, Context, Place, Schedule};
 use crate::segment::{bind_output, segments};
+use crate::state::States;
 
 /// Schedules kept. Where data defines sizes, nearly every input brings new ones.
 const MAX_SCHEDULES: usize = 256;
@@ -41,7 +42,10 @@ pub struct Program {
     schedules: BTreeMap<(usize, Bindings), Arc<Schedule>>,
     /// The schedules' keys, oldest first.
     schedule_order: VecDeque<(usize, Bindings)>,
-    arena: Arena,
+    pub(crate) arena: Arena,
+    pub(crate) states: States,
+    /// What outlives a run; empty until it is loaded.
+    pub(crate) state: Arena,
     planning: Duration,
     /// Steps that know their answer to an empty map.
     tracked: BTreeSet<usize>,
@@ -71,10 +75,12 @@ impl Program {
     pub fn new(graph: Graph, weights: Arc<dyn WeightSource>, cpu: Cpu, options: Options) -> Self {
         let mut lowered = Lowered::new(&graph);
         passes::run(&graph, &mut lowered);
+        let states = States::new(&graph, &mut lowered);
         let segments = segments(&graph, &lowered);
         // In exact mode there is no Winograd, so no tile to skip.
         let tracked = match (options.empty, options.mode) {
             (Empty::Ignore, _) | (_, Mode::Exact) => BTreeSet::new(),
+            _ if !graph.states().is_empty() => BTreeSet::new(),
             _ => tracked_steps(&graph, &lowered),
         };
         Self {
@@ -87,6 +93,8 @@ impl Program {
             schedules: BTreeMap::new(),
             schedule_order: VecDeque::new(),
             arena: Arena::default(),
+            states,
+            state: Arena::default(),
             planning: Duration::ZERO,
             tracked,
             empty: None,
@@ -146,7 +154,9 @@ impl Program {
         mut recording: Option<&mut Recording>,
     ) -> Result<Outputs<'_>, EngineError> {
         let started = Instant::now();
+        self.load_state()?;
         let (mut bindings, inputs) = self.bind_inputs(inputs)?;
+        let inputs: Vec<&[f32]> = inputs.iter().map(|input| &**input).collect();
         let mut schedule: Option<Arc<Schedule>> = None;
         let mut defined: Vec<Tensor> = Vec::new();
         let mut reached = Reached::default();
@@ -175,6 +185,7 @@ impl Program {
             schedule = Some(next);
         }
         let schedule = schedule.expect("a graph has at least one segment");
+        self.store_state(&schedule, &bindings)?;
         if let Some(recording) = recording {
             recording.finish(started.elapsed(), &bindings, reached.computed);
         }
@@ -204,10 +215,22 @@ impl Program {
             .collect()
     }
 
+    /// What places of values depend on.
+    pub(crate) fn context<'a>(&'a self, bindings: &'a Bindings) -> Context<'a> {
+        Context {
+            cpu: &self.cpu,
+            graph: &self.graph,
+            lowered: &self.lowered,
+            states: &self.states,
+            options: self.options,
+            bindings,
+        }
+    }
+
     fn bind_inputs<'i>(
         &self,
         inputs: &[(&str, &'i Tensor)],
-    ) -> Result<(Bindings, Vec<&'i [f32]>), EngineError> {
+    ) -> Result<BoundInputs<'i>, EngineError> {
         let shapes: Vec<(&str, Vec<usize>)> = inputs
             .iter()
             .map(|(name, t)| (*name, t.shape.clone()))
@@ -229,7 +252,12 @@ impl Program {
                     got: tensor.data.len(),
                 });
             }
-            slices.push(tensor.data.as_slice());
+            slices.push(match self.graph.value(input.value).ty.dtype {
+                DType::I32 => Cow::Owned(in_memory(
+                    tensor.data.iter().map(|&value| value as i32).collect(),
+                )),
+                _ => Cow::Borrowed(tensor.data.as_slice()),
+            });
         }
         Ok((bindings, slices))
     }
@@ -252,6 +280,7 @@ impl Program {
             cpu: &self.cpu,
             graph: &self.graph,
             lowered: &self.lowered,
+            states: &self.states,
             options: self.options,
             bindings,
         };
@@ -307,21 +336,17 @@ impl Program {
             node: self.graph.node(step.node).name.clone(),
             source,
         };
-        let arena_reads: Vec<Range<usize>> = call.reads.iter().filter_map(Place::arena).collect();
-        let (lent, mut writes) = self
-            .arena
-            .views(&arena_reads, &call.writes)
-            .map_err(broken)?;
-        let mut lent = lent.into_iter().map(as_floats);
-        let reads: Vec<&[f32]> = call
-            .reads
-            .iter()
-            .map(|place| match place {
-                Place::Arena(_) => lent.next().expect("one view a range"),
-                Place::Input(i) => inputs[*i],
-                Place::Constant(values) => values,
-            })
-            .collect();
+        let starts = call.starts.iter().map(|(_, place)| place);
+        let sources: Vec<&Place> = call.reads.iter().chain(starts).collect();
+        let (mut reads, mut writes) = Memory {
+            arena: &mut self.arena,
+            state: &mut self.state,
+        }
+        .lend(&sources, &call.writes, inputs)
+        .map_err(broken)?;
+        for ((output, _), from) in call.starts.iter().zip(reads.split_off(call.reads.len())) {
+            writes[*output].copy_from_slice(from);
+        }
         if let Kernel::Defining(kernel) = &call.kernel {
             let failed = |message: String| EngineError::Custom {
                 node: self.graph.node(step.node).name.clone(),
@@ -335,16 +360,24 @@ impl Program {
             if writes.is_empty() {
                 return Ok(tensors);
             }
-            for (tensor, bytes) in tensors.iter().zip(&mut writes) {
-                as_floats_mut(bytes).copy_from_slice(&tensor.data);
+            for (tensor, target) in tensors.iter().zip(&mut writes) {
+                target.copy_from_slice(&tensor.data);
             }
             return Ok(Vec::new());
+        }
+        if let Kernel::Training(kernel) = &call.kernel {
+            let failed = |message| EngineError::Custom {
+                node: self.graph.node(step.node).name.clone(),
+                message,
+            };
+            let run = kernel.run(&self.cpu, &reads, call.in_place, &mut writes);
+            return run.map(|()| Vec::new()).map_err(failed);
         }
         if matches!(call.kernel, Kernel::Joined) {
             reached.join(step);
             return Ok(Vec::new());
         }
-        let y = as_floats_mut(writes.first_mut().expect("every kernel writes one output"));
+        let y = &mut **writes.first_mut().expect("every kernel writes one output");
         if self.tracked.contains(&call.step)
             && let Some(mask) = reached.follow(step, &call.kernel, &reads)
             && let Some(empty) = self.empty.as_ref().and_then(|empty| empty.get(call.step))
@@ -376,10 +409,10 @@ impl Program {
     ) -> Result<(), EngineError> {
         let step = &self.lowered.steps[ended.end - 1];
         for (&value, tensor) in step.outputs.iter().zip(tensors) {
-            let Place::Arena(range) = schedule.place(&self.graph, value, 4 * tensor.data.len())
-            else {
+            let Some(range) = schedule.plan.range(value) else {
                 continue;
             };
+            let range = range.start..range.start + 4 * tensor.data.len();
             let broken = |source| EngineError::Plan {
                 node: self.graph.node(step.node).name.clone(),
                 source,
@@ -399,20 +432,22 @@ impl Program {
         let mut places = Vec::new();
         let mut shapes = Vec::new();
         for (_, value) in self.graph.outputs() {
-            let shape = self.graph.value_shape(*value, bindings)?;
-            let bytes = 4 * shape.iter().product::<usize>();
-            places.push(schedule.place(&self.graph, self.lowered.root(*value), bytes));
-            shapes.push(shape);
+            shapes.push(self.graph.value_shape(*value, bindings)?);
+            places.push(schedule.place(&self.context(bindings), self.lowered.root(*value))?);
         }
         let ranges: Vec<Range<usize>> = places.iter().filter_map(Place::arena).collect();
+        let states: Vec<Range<usize>> = places.iter().filter_map(Place::state).collect();
         let broken = |source| EngineError::Plan {
             node: "outputs".to_owned(),
             source,
         };
         let (views, _) = self.arena.views(&ranges, &[]).map_err(broken)?;
         let mut views = views.into_iter().map(as_floats);
+        let (states, _) = self.state.views(&states, &[]).map_err(broken)?;
+        let mut states = states.into_iter().map(as_floats);
         let data = places.into_iter().map(|place| match place {
             Place::Arena(_) => Cow::Borrowed(views.next().expect("one view a range")),
+            Place::State(_) => Cow::Borrowed(states.next().expect("one view a range")),
             Place::Input(position) => Cow::Owned(inputs[position].to_vec()),
             Place::Constant(values) => Cow::Owned(values.to_vec()),
         });
@@ -434,6 +469,53 @@ impl Program {
     }
 }
 
+/// The sizes that inputs settle, and their elements as kernels read them.
+type BoundInputs<'i> = (Bindings, Vec<Cow<'i, [f32]>>);
+
+/// The two memories that kernels work in.
+struct Memory<'a> {
+    arena: &'a mut Arena,
+    state: &'a mut Arena,
+}
+
+/// Slices to read and slices to write.
+type Views<'a> = (Vec<&'a [f32]>, Vec<&'a mut [f32]>);
+
+impl<'a> Memory<'a> {
+    /// Lends these places at once, in their order.
+    fn lend(
+        self,
+        reads: &[&'a Place],
+        writes: &[Place],
+        inputs: &[&'a [f32]],
+    ) -> Result<Views<'a>, ArenaError> {
+        let of = |pick: fn(&Place) -> Option<Range<usize>>| {
+            let reads: Vec<Range<usize>> = reads.iter().copied().filter_map(pick).collect();
+            let writes: Vec<Range<usize>> = writes.iter().filter_map(pick).collect();
+            (reads, writes)
+        };
+        let (arena_reads, arena_writes) = of(Place::arena);
+        let (state_reads, state_writes) = of(Place::state);
+        let (arena_reads, arena_writes) = self.arena.views(&arena_reads, &arena_writes)?;
+        let (state_reads, state_writes) = self.state.views(&state_reads, &state_writes)?;
+        let mut arena_reads = arena_reads.into_iter().map(as_floats);
+        let mut state_reads = state_reads.into_iter().map(as_floats);
+        let reads = reads.iter().map(|place| match place {
+            Place::Arena(_) => arena_reads.next().expect("one view a range"),
+            Place::State(_) => state_reads.next().expect("one view a range"),
+            Place::Input(i) => inputs[*i],
+            Place::Constant(values) => values,
+        });
+        let mut arena_writes = arena_writes.into_iter().map(as_floats_mut);
+        let mut state_writes = state_writes.into_iter().map(as_floats_mut);
+        let writes = writes.iter().map(|place| match place {
+            Place::State(_) => state_writes.next().expect("one view a range"),
+            _ => arena_writes.next().expect("one view a range"),
+        });
+        Ok((reads.collect(), writes.collect()))
+    }
+}
+
 /// Room for this many bytes and somewhat more, where the data defines the size: the next input, a little larger, then fits.
 fn size_class(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(1))
@@ -443,6 +525,6 @@ fn as_floats(bytes: &[u8]) -> &[f32] {
     bytemuck::cast_slice(bytes)
 }
 
-fn as_floats_mut(bytes: &mut [u8]) -> &mut [f32] {
+pub(crate) fn as_floats_mut(bytes: &mut [u8]) -> &mut [f32] {
     bytemuck::cast_slice_mut(bytes)
 }

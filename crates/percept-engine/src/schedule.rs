@@ -14,12 +14,16 @@ use crate::lowering::{Lowered, Step};
 use crate::options::{Memory, Options};
 use crate::plan::{Lifetime, Plan};
 use crate::prepare::Weights;
+use crate::state::{States, updates};
+use crate::training::Sizes;
 
 /// Where a kernel finds a value.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Place {
     /// In the arena.
     Arena(Range<usize>),
+    /// Where state lives from run to run.
+    State(Range<usize>),
     /// With the caller: an input of the graph.
     Input(usize),
     /// Computed once: it depends on parameters and sizes only.
@@ -34,6 +38,14 @@ impl Place {
             _ => None,
         }
     }
+
+    /// The range of state, when it is there.
+    pub fn state(&self) -> Option<Range<usize>> {
+        match self {
+            Place::State(range) => Some(range.clone()),
+            _ => None,
+        }
+    }
 }
 
 /// One kernel call, fully decided.
@@ -45,9 +57,11 @@ pub struct Call {
     /// What it reads, without the operand that is overwritten in place.
     pub reads: Vec<Place>,
     /// What it writes; nothing when the step ends the segment by defining sizes.
-    pub writes: Vec<Range<usize>>,
+    pub writes: Vec<Place>,
     /// Whether an operand is overwritten.
     pub in_place: bool,
+    /// Outputs that start as a copy of what lives elsewhere.
+    pub starts: Vec<(usize, Place)>,
 }
 
 impl Call {
@@ -59,6 +73,7 @@ impl Call {
             reads: Vec::new(),
             writes: Vec::new(),
             in_place: true,
+            starts: Vec::new(),
         }
     }
 }
@@ -80,6 +95,8 @@ pub struct Context<'a> {
     pub graph: &'a Graph,
     /// Its steps.
     pub lowered: &'a Lowered,
+    /// What outlives a run.
+    pub states: &'a States,
     /// How.
     pub options: Options,
     /// Sizes known so far.
@@ -104,7 +121,8 @@ impl Schedule {
             let step = &lowered.steps[index];
             let kernel = context.kernel(step, weights)?;
             let defines = matches!(kernel, Kernel::Defining(_));
-            if !defines && step.reads().all(|value| constants.contains_key(&value)) {
+            let is_constant = step.reads().all(|value| constants.contains_key(&value));
+            if !defines && is_constant && step.outputs.len() == 1 {
                 let value = context.constant(step, &kernel, &constants)?;
                 constants.insert(step.outputs[0], value);
             } else {
@@ -136,9 +154,14 @@ impl Schedule {
         }
         for (index, kernel) in kernels.iter().filter(|(index, _)| placed_here(*index)) {
             let step = &lowered.steps[*index];
-            for &value in &step.outputs {
+            for (position, &value) in step.outputs.iter().enumerate() {
+                if context.states.home(value).is_some() {
+                    continue;
+                }
                 let mut life = context.lifetime(value, *index, &last_use)?;
-                life.may_replace = replaceable(step, *index, kernel, &last_use);
+                if position == 0 {
+                    life.may_replace = replaceable(step, *index, kernel, &last_use);
+                }
                 lifetimes.push(life);
             }
         }
@@ -193,19 +216,22 @@ impl Schedule {
             let value = step.inputs[operand];
             self.plan.buffer_of.contains_key(&value) && shared(value)
         });
-        let mut reads = Vec::new();
-        for (operand, value) in step.reads().enumerate() {
-            if overwritten != Some(operand) {
-                reads.push(self.place(context.graph, value, context.bytes(value)?));
-            }
-        }
         let mut writes = Vec::new();
         for &value in step.outputs.iter().filter(|_| writes_here) {
-            let range = self
-                .plan
-                .range(value)
-                .expect("every output of the segment is planned");
-            writes.push(range.start..range.start + context.bytes(value)?);
+            writes.push(self.place(context, value)?);
+        }
+        let updates = updates(&context.graph.node(step.node).op);
+        let (mut reads, mut starts) = (Vec::new(), Vec::new());
+        for (operand, value) in step.reads().enumerate() {
+            if overwritten == Some(operand) {
+                continue;
+            }
+            let place = self.place(context, value)?;
+            match updates.iter().find(|(_, updated)| *updated == operand) {
+                Some(&(output, _)) if place == writes[output] => {}
+                Some(&(output, _)) => starts.push((output, place)),
+                None => reads.push(place),
+            }
         }
         Ok(Call {
             step: index,
@@ -213,27 +239,29 @@ impl Schedule {
             reads,
             writes,
             in_place: overwritten.is_some(),
+            starts,
         })
     }
 
-    /// Where a value of this many bytes is.
-    pub fn place(&self, graph: &Graph, value: ValueId, bytes: usize) -> Place {
+    /// Where a value is.
+    pub fn place(&self, context: &Context<'_>, value: ValueId) -> Result<Place, EngineError> {
         if let Some(values) = self.constants.get(&value) {
-            return Place::Constant(Arc::clone(values));
+            return Ok(Place::Constant(Arc::clone(values)));
         }
-        match graph.value(value).source {
+        if let Some(home) = context.states.home(value) {
+            return Ok(Place::State(home));
+        }
+        Ok(match context.graph.value(value).source {
             ValueSource::Input(position) => Place::Input(position),
-            ValueSource::State(_) => {
-                unreachable!("a kernel that reads state is refused before it is placed")
-            }
+            ValueSource::State(position) => Place::State(context.states.range(position)),
             ValueSource::Node(..) => {
                 let range = self
                     .plan
                     .range(value)
                     .expect("a value is planned before it is read");
-                Place::Arena(range.start..range.start + bytes)
+                Place::Arena(range.start..range.start + context.bytes(value)?)
             }
-        }
+        })
     }
 
     /// Bytes of constants held for these sizes.
@@ -275,9 +303,17 @@ impl Context<'_> {
             let fused_away = step.fused.input_scale.is_some() && i == 0;
             inputs.push(self.shape(if fused_away { step.inputs[0] } else { value })?);
         }
-        let output = match &node.op {
+        let outputs = match &node.op {
             Op::Custom(_) | Op::ActiveSites(_) | Op::Rulebook(_) => Vec::new(),
-            _ => self.shape(node.outputs[0])?,
+            _ => {
+                let shapes = node.outputs.iter().map(|&value| self.shape(value));
+                shapes.collect::<Result<_, _>>()?
+            }
+        };
+        let sizes = Sizes {
+            inputs: &inputs,
+            outputs: &outputs,
+            bindings: self.bindings,
         };
         Kernel::prepare(
             self.cpu,
@@ -285,8 +321,7 @@ impl Context<'_> {
             step,
             self.options.mode,
             weights,
-            &inputs,
-            &output,
+            &sizes,
         )
     }
 
@@ -301,7 +336,17 @@ impl Context<'_> {
         }
         let reads: Vec<&[f32]> = step.reads().map(|value| &*constants[&value]).collect();
         let mut y = vec![0.0; self.bytes(step.outputs[0])? / 4];
-        kernel.run(self.cpu, &reads, &mut y);
+        match kernel {
+            Kernel::Training(kernel) => {
+                let failed = |message| EngineError::Custom {
+                    node: self.graph.node(step.node).name.clone(),
+                    message,
+                };
+                let run = kernel.run(self.cpu, &reads, false, &mut [&mut y]);
+                run.map_err(failed)?;
+            }
+            kernel => kernel.run(self.cpu, &reads, &mut y),
+        }
         Ok(y.into())
     }
 }

@@ -355,7 +355,8 @@ impl Graph {
                         });
                     }
                 }
-                None if dim.as_const() == Some(size as i64) => {}
+                // A constant, or a size that the inputs before this one have settled.
+                None if dim.eval(bindings) == Ok(size) => {}
                 None => return Err(mismatch()),
             }
         }

@@ -13,6 +13,7 @@ pub mod cpu;
 pub mod elementwise;
 pub mod epilogue;
 pub mod gemm;
+pub mod gradient;
 pub mod isa;
 pub mod layout;
 pub mod machine;

@@ -1,5 +1,8 @@
 //! Random numbers from counters: a function of (seed, step, stream, element), so nothing carries a generator's state.
 
+use crate::cpu::Cpu;
+use crate::rows::for_each_block;
+
 /// Mixes the bits of a number (SplitMix64's finaliser).
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -29,9 +32,39 @@ impl Stream {
     }
 }
 
+/// Drops a share of `p`, and scales the others so that the mean stays.
+pub fn dropout_in_place(cpu: &Cpu, stream: Stream, p: f32, y: &mut [f32]) {
+    let scale = 1.0 / (1.0 - p);
+    for_each_block(cpu, y.len(), 1, 1, y, |range, y| {
+        for (index, value) in range.zip(y) {
+            *value = match stream.uniform(index) >= p {
+                true => *value * scale,
+                false => 0.0,
+            };
+        }
+    });
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::check;
+
+    #[test]
+    fn dropout_keeps_the_mean() {
+        let len = 50_000;
+        let stream = Stream::new(1, 2, 3);
+        let kept = |i| stream.uniform(i) >= 0.3;
+        let expected: Vec<f64> = (0..len)
+            .map(|i| if kept(i) { 1.0 / 0.7 } else { 0.0 })
+            .collect();
+        check(&expected, 1e-6, |cpu, y| {
+            y.fill(1.0);
+            dropout_in_place(cpu, stream, 0.3, y);
+        });
+        let mean = expected.iter().sum::<f64>() / len as f64;
+        assert!((mean - 1.0).abs() < 0.02, "{mean}");
+    }
 
     #[test]
     fn streams_are_even_and_differ() {

@@ -541,6 +541,7 @@ mod tests {
             arena_bytes: 1024,
             weight_bytes: 10,
             scratch_bytes: 20,
+            state_bytes: 0,
         };
         Profile::new(infos, &recording, memory, 100.0)
     }

@@ -118,7 +118,7 @@ impl Operator for LayerScale {
 }
 
 /// Dropout: the identity in an inference graph.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct Dropout {
     pub p: f32,

@@ -39,37 +39,48 @@ impl Graph {
         self
     }
 
-    /// The network as it trains: parameters are state, batch norms take the batch's statistics and move the running ones,
-    /// dropouts drop.
+    /// The network as it trains: parameters are state, batch norms take the batch's statistics, dropouts drop.
     pub fn in_training(self) -> Self {
+        self.with_batch_statistics().with_dropout()
+    }
+
+    /// The same network, stateful, whose batch norms take the batch's statistics and move the running ones.
+    pub fn with_batch_statistics(self) -> Self {
         let mut graph = self.with_state();
         for index in 0..graph.nodes.len() {
-            match graph.nodes[index].op.clone() {
-                Op::BatchNorm(norm) => {
-                    graph.nodes[index].op = BatchNormTraining { norm: norm.clone() }.into();
-                    let statistics = TensorType::f32([Dim::from(norm.channels)]);
-                    let added: Vec<ValueId> = (1..5)
-                        .map(|position| graph.add_output(index, position, &statistics))
-                        .collect();
-                    let &[.., mean, variance] = &graph.nodes[index].inputs[..] else {
-                        unreachable!("a batch norm has running statistics")
-                    };
-                    for (state, next) in [(mean, added[2]), (variance, added[3])] {
-                        if let ValueSource::State(position) = graph.values[state.index()].source {
-                            graph.states[position].next = next;
-                        }
-                    }
+            let Op::BatchNorm(norm) = graph.nodes[index].op.clone() else {
+                continue;
+            };
+            let statistics = TensorType::f32([Dim::from(norm.channels)]);
+            graph.nodes[index].op = BatchNormTraining { norm }.into();
+            let added: Vec<ValueId> = (1..5)
+                .map(|position| graph.add_output(index, position, &statistics))
+                .collect();
+            let &[.., mean, variance] = &graph.nodes[index].inputs[..] else {
+                unreachable!("a batch norm has running statistics")
+            };
+            for (state, next) in [(mean, added[2]), (variance, added[3])] {
+                if let ValueSource::State(position) = graph.values[state.index()].source {
+                    graph.states[position].next = next;
                 }
-                Op::Dropout(dropout) if dropout.p > 0.0 => {
-                    let counter = graph.random_counter();
-                    let node = &mut graph.nodes[index];
-                    node.op = RandomDropout::named(dropout.p, &node.name).into();
-                    node.inputs.push(counter);
-                }
-                _ => {}
             }
         }
         graph
+    }
+
+    /// The same network whose dropouts drop, by the random numbers of [`RANDOM_COUNTER`].
+    pub fn with_dropout(mut self) -> Self {
+        for index in 0..self.nodes.len() {
+            if let Op::Dropout(dropout) = self.nodes[index].op
+                && dropout.p > 0.0
+            {
+                let counter = self.random_counter();
+                let node = &mut self.nodes[index];
+                node.op = RandomDropout::named(dropout.p, &node.name).into();
+                node.inputs.push(counter);
+            }
+        }
+        self
     }
 
     fn add_output(&mut self, node: usize, position: usize, ty: &TensorType) -> ValueId {

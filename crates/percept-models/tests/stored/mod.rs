@@ -52,6 +52,7 @@ impl Golden {
     }
 }
 
+#[allow(dead_code)] // not every test file has a larger reference
 /// The folder of whole references, or a plain word that it is not there.
 pub fn shared(part: &str) -> Option<PathBuf> {
     let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");

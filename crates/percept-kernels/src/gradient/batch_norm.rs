@@ -1,0 +1,388 @@
+//! Batch normalisation in training, channel by channel: what one channel has in all samples mostly stays in the second-level
+//! cache from the statistics to the normalisation.
+
+use crate::aligned::SharedMut;
+use crate::cpu::Cpu;
+use crate::isa::Kernel;
+use crate::norm::ChannelShape;
+use crate::rows::{square_sum, sum};
+use crate::simd::{LANES, Simd};
+
+/// What a batch norm in training reads and writes besides x and y.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct BatchNormTraining<'a> {
+    pub eps: f32,
+    pub momentum: f32,
+    pub gamma: &'a [f32],
+    pub beta: &'a [f32],
+    /// The batch's statistics.
+    pub mean: &'a mut [f32],
+    /// Without Bessel's correction.
+    pub variance: &'a mut [f32],
+    /// Moved towards the mean.
+    pub running_mean: &'a mut [f32],
+    /// Moved towards the variance with Bessel's correction.
+    pub running_variance: &'a mut [f32],
+}
+
+/// y = (x - mean) / sqrt(variance + eps) · gamma + beta with the statistics of each channel of [batch, channels, area].
+pub fn batch_norm_training(
+    cpu: &Cpu,
+    shape: &ChannelShape,
+    norm: BatchNormTraining<'_>,
+    x: &[f32],
+    y: &mut [f32],
+) {
+    assert_eq!(x.len(), shape.len(), "length of x");
+    assert_eq!(y.len(), shape.len(), "length of y");
+    let vectors = [norm.gamma.len(), norm.beta.len(), norm.mean.len()];
+    let moving = [
+        norm.variance.len(),
+        norm.running_mean.len(),
+        norm.running_variance.len(),
+    ];
+    assert!(
+        vectors
+            .iter()
+            .chain(&moving)
+            .all(|&len| len == shape.channels),
+        "one number a channel"
+    );
+    if x.is_empty() {
+        return;
+    }
+    let count = (shape.batch * shape.area) as f64;
+    let (eps, momentum) = (f64::from(norm.eps), f64::from(norm.momentum));
+    let (gamma, beta) = (norm.gamma, norm.beta);
+    let [mean, variance, running_mean, running_variance] = [
+        norm.mean,
+        norm.variance,
+        norm.running_mean,
+        norm.running_variance,
+    ]
+    .map(SharedMut::new);
+    let y = SharedMut::new(y);
+    cpu.parallel(shape.channels, &|c, _| {
+        let planes = Planes { shape, channel: c };
+        let (m, v) = cpu.isa().run(Statistics { planes, x });
+        let set = |target: &SharedMut<'_, f32>, value: &dyn Fn(f64) -> f64| {
+            // SAFETY: each channel has its own number.
+            let target = unsafe { target.slice(c..c + 1) };
+            target[0] = value(f64::from(target[0])) as f32;
+        };
+        set(&mean, &|_| m);
+        set(&variance, &|_| v);
+        set(&running_mean, &|old| (1.0 - momentum) * old + momentum * m);
+        let unbiased = v * count / (count - 1.0);
+        set(&running_variance, &|old| {
+            (1.0 - momentum) * old + momentum * unbiased
+        });
+        let line = Line {
+            planes,
+            x,
+            centre: m as f32,
+            scale: (f64::from(gamma[c]) / (v + eps).sqrt()) as f32,
+            shift: beta[c],
+            y: &y,
+        };
+        cpu.isa().run(line);
+    });
+}
+
+/// The numbers of one channel: a run of `area` in each sample.
+#[derive(Clone, Copy)]
+struct Planes<'a> {
+    shape: &'a ChannelShape,
+    channel: usize,
+}
+
+impl Planes<'_> {
+    #[inline(always)]
+    fn range(&self, sample: usize) -> std::ops::Range<usize> {
+        let start = (sample * self.shape.channels + self.channel) * self.shape.area;
+        start..start + self.shape.area
+    }
+
+    #[inline(always)]
+    fn count(&self) -> f64 {
+        (self.shape.batch * self.shape.area) as f64
+    }
+}
+
+/// Mean and variance: short runs in f32, the runs in f64.
+struct Statistics<'a> {
+    planes: Planes<'a>,
+    x: &'a [f32],
+}
+
+impl Kernel for Statistics<'_> {
+    type Output = (f64, f64);
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> (f64, f64) {
+        let (planes, x) = (self.planes, self.x);
+        let mut total = 0.0;
+        for sample in 0..planes.shape.batch {
+            total += f64::from(sum(s, &x[planes.range(sample)]));
+        }
+        let mean = total / planes.count();
+        let centre = mean as f32;
+        let mut squares = 0.0;
+        for sample in 0..planes.shape.batch {
+            squares += f64::from(square_sum(s, &x[planes.range(sample)], centre));
+        }
+        // The squares are those around the rounded mean.
+        let off = mean - f64::from(centre);
+        (mean, squares / planes.count() - off * off)
+    }
+}
+
+/// y = (x - centre) · scale + shift: subtracting first keeps the digits of values that lie close together, far from zero.
+struct Line<'a> {
+    planes: Planes<'a>,
+    x: &'a [f32],
+    centre: f32,
+    scale: f32,
+    shift: f32,
+    y: &'a SharedMut<'a, f32>,
+}
+
+impl Kernel for Line<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (scale, shift) = (s.splat(self.scale), s.splat(self.shift));
+        let centre = s.splat(self.centre);
+        for sample in 0..self.planes.shape.batch {
+            let range = self.planes.range(sample);
+            // SAFETY: each channel has its own planes.
+            let y = unsafe { self.y.slice(range.clone()) };
+            for (x, y) in self.x[range].chunks(LANES).zip(y.chunks_mut(LANES)) {
+                s.write(y, s.mul_add(s.sub(s.read(x), centre), scale, shift));
+            }
+        }
+    }
+}
+
+/// What the gradient of a batch norm reads and writes besides x, dy and dx.
+#[derive(Debug)]
+#[allow(missing_docs)]
+pub struct BatchNormGradient<'a> {
+    pub eps: f32,
+    /// Whether mean and variance came from x itself.
+    pub batch_statistics: bool,
+    pub gamma: &'a [f32],
+    pub mean: &'a [f32],
+    pub variance: &'a [f32],
+    pub dgamma: &'a mut [f32],
+    pub dbeta: &'a mut [f32],
+}
+
+/// dx, dgamma and dbeta of a batch norm of [batch, channels, area]; `dx` holds dy before.
+pub fn batch_norm_gradient(
+    cpu: &Cpu,
+    shape: &ChannelShape,
+    norm: BatchNormGradient<'_>,
+    x: &[f32],
+    dx: &mut [f32],
+) {
+    assert_eq!(x.len(), shape.len(), "length of x");
+    assert_eq!(dx.len(), shape.len(), "length of dx");
+    let (gamma, mean, variance) = (norm.gamma, norm.mean, norm.variance);
+    let vectors = [
+        gamma.len(),
+        mean.len(),
+        variance.len(),
+        norm.dgamma.len(),
+        norm.dbeta.len(),
+    ];
+    assert!(vectors == [shape.channels; 5], "one number a channel");
+    if x.is_empty() {
+        norm.dgamma.fill(0.0);
+        norm.dbeta.fill(0.0);
+        return;
+    }
+    let [dgamma, dbeta] = [norm.dgamma, norm.dbeta].map(SharedMut::new);
+    let dx = SharedMut::new(dx);
+    cpu.parallel(shape.channels, &|c, _| {
+        let planes = Planes { shape, channel: c };
+        let centre = mean[c];
+        let [total, product] = cpu.isa().run(Sums {
+            planes,
+            x,
+            centre,
+            dx: &dx,
+        });
+        let inverse = 1.0 / (f64::from(variance[c]) + f64::from(norm.eps)).sqrt();
+        let slope = product * inverse;
+        // SAFETY: each channel has its own numbers.
+        unsafe {
+            dgamma.slice(c..c + 1)[0] = slope as f32;
+            dbeta.slice(c..c + 1)[0] = total as f32;
+        }
+        let scale = f64::from(gamma[c]) * inverse;
+        let (shared, leaning) = match norm.batch_statistics {
+            true => (total / planes.count(), slope * inverse / planes.count()),
+            false => (0.0, 0.0),
+        };
+        cpu.isa().run(Combine {
+            planes,
+            x,
+            centre,
+            scale: scale as f32,
+            shared: shared as f32,
+            leaning: leaning as f32,
+            dx: &dx,
+        });
+    });
+}
+
+/// Σ dy and Σ dy (x - centre), with dy in `dx`.
+struct Sums<'a> {
+    planes: Planes<'a>,
+    x: &'a [f32],
+    centre: f32,
+    dx: &'a SharedMut<'a, f32>,
+}
+
+impl Kernel for Sums<'_> {
+    type Output = [f64; 2];
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> [f64; 2] {
+        const STEP: usize = 4 * LANES;
+        let centre = s.splat(self.centre);
+        let (mut total, mut product) = (0.0, 0.0);
+        for sample in 0..self.planes.shape.batch {
+            let range = self.planes.range(sample);
+            // SAFETY: each channel has its own planes.
+            let dy: &[f32] = unsafe { self.dx.slice(range.clone()) };
+            let x = &self.x[range];
+            let mut sums = [s.splat(0.0); 4];
+            let mut products = [s.splat(0.0); 4];
+            let whole = x.len() / STEP * STEP;
+            for start in (0..whole).step_by(STEP) {
+                for i in 0..4 {
+                    let at = start + i * LANES;
+                    let dy = s.read(&dy[at..]);
+                    sums[i] = s.add(sums[i], dy);
+                    let away = s.sub(s.read(&x[at..]), centre);
+                    products[i] = s.mul_add(dy, away, products[i]);
+                }
+            }
+            let tails = dy[whole..].chunks(LANES).zip(x[whole..].chunks(LANES));
+            for (i, (dy, x)) in tails.enumerate() {
+                // Lanes past the end have dy = 0.
+                let dy = s.read(dy);
+                sums[i] = s.add(sums[i], dy);
+                products[i] = s.mul_add(dy, s.sub(s.read(x), centre), products[i]);
+            }
+            let four = |v: [S::V; 4]| s.sum(s.add(s.add(v[0], v[2]), s.add(v[1], v[3])));
+            total += f64::from(four(sums));
+            product += f64::from(four(products));
+        }
+        [total, product]
+    }
+}
+
+/// dx = scale · (dy - shared - (x - centre) · leaning).
+struct Combine<'a> {
+    planes: Planes<'a>,
+    x: &'a [f32],
+    centre: f32,
+    scale: f32,
+    shared: f32,
+    leaning: f32,
+    dx: &'a SharedMut<'a, f32>,
+}
+
+impl Kernel for Combine<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (centre, scale) = (s.splat(self.centre), s.splat(self.scale));
+        let (shared, leaning) = (s.splat(self.shared), s.splat(self.leaning));
+        for sample in 0..self.planes.shape.batch {
+            let range = self.planes.range(sample);
+            // SAFETY: each channel has its own planes.
+            let dx = unsafe { self.dx.slice(range.clone()) };
+            for (x, dx) in self.x[range].chunks(LANES).zip(dx.chunks_mut(LANES)) {
+                let away = s.sub(s.read(x), centre);
+                let rest = s.neg_mul_add(away, leaning, s.sub(s.read(dx), shared));
+                s.write(dx, s.mul(rest, scale));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::reference::gradient;
+    use crate::testing::{check, numbers, widen};
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(30))]
+
+        #[test]
+        fn forward(batch in 1usize..4, channels in 1usize..5, area in 2usize..90, offset in -3f32..3.0) {
+            let shape = ChannelShape { batch, channels, area };
+            let x: Vec<f32> = numbers(1, shape.len()).iter().map(|v| v + offset).collect();
+            let (gamma, beta) = (numbers(2, channels), numbers(3, channels));
+            let (running, moved) = (numbers(4, channels), numbers(5, channels));
+            let mut y = vec![0.0; x.len()];
+            let [mut mean, mut variance] = [(); 2].map(|()| vec![0.0; channels]);
+            let wide = [&x, &gamma, &beta].map(|v| widen(v));
+            gradient::batch_norm_training(&shape, 1e-5, &wide[0], &wide[1], &wide[2], &mut y, &mut mean, &mut variance);
+            let count = (batch * area) as f64;
+            let next = |old: f32, new: f64| 0.9 * f64::from(old) + 0.1 * new;
+            let next_mean = running.iter().zip(&mean).map(|(&old, &new)| next(old, new));
+            let next_variance = moved.iter().zip(&variance).map(|(&old, &new)| next(old, new * count / (count - 1.0)));
+            let expected: Vec<f64> = y.iter().chain(&mean).chain(&variance).copied()
+                .chain(next_mean).chain(next_variance).collect();
+            check(&expected, 2e-4, |cpu, all| {
+                let (y, rest) = all.split_at_mut(x.len());
+                let (mean, rest) = rest.split_at_mut(channels);
+                let (variance, rest) = rest.split_at_mut(channels);
+                let (running_mean, running_variance) = rest.split_at_mut(channels);
+                running_mean.copy_from_slice(&running);
+                running_variance.copy_from_slice(&moved);
+                let norm = BatchNormTraining {
+                    eps: 1e-5, momentum: 0.1, gamma: &gamma, beta: &beta,
+                    mean, variance, running_mean, running_variance,
+                };
+                batch_norm_training(cpu, &shape, norm, &x, y);
+            });
+        }
+
+        #[test]
+        fn backward(batch in 0usize..4, channels in 1usize..5, area in 1usize..90, batch_statistics in any::<bool>()) {
+            let shape = ChannelShape { batch, channels, area };
+            let (x, dy) = (numbers(1, shape.len()), numbers(2, shape.len()));
+            let (gamma, mean) = (numbers(3, channels), numbers(4, channels));
+            let variance: Vec<f32> = numbers(5, channels).iter().map(|v| v * v + 0.1).collect();
+            let mut dx = vec![0.0; x.len()];
+            let [mut dgamma, mut dbeta] = [(); 2].map(|()| vec![0.0; channels]);
+            let wide = [&x, &dy, &gamma, &mean, &variance].map(|v| widen(v));
+            gradient::batch_norm_gradient(
+                &shape, 1e-3, batch_statistics, &wide[0], &wide[1], &wide[2], &wide[3], &wide[4],
+                &mut dx, &mut dgamma, &mut dbeta,
+            );
+            let expected: Vec<f64> = dx.into_iter().chain(dgamma).chain(dbeta).collect();
+            check(&expected, 2e-5, |cpu, all| {
+                let (dx, rest) = all.split_at_mut(x.len());
+                let (dgamma, dbeta) = rest.split_at_mut(channels);
+                dx.copy_from_slice(&dy);
+                let norm = BatchNormGradient {
+                    eps: 1e-3, batch_statistics, gamma: &gamma, mean: &mean, variance: &variance, dgamma, dbeta,
+                };
+                batch_norm_gradient(cpu, &shape, norm, &x, dx);
+            });
+        }
+    }
+}

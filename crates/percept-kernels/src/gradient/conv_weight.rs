@@ -1,0 +1,412 @@
+//! The gradient of a convolution by its weight: dw[k, (c, u, v)] = Σ over samples and pixels of dy[k] · x[window of (c, u, v)].
+//!
+//! A product of two matrices whose common depth is the pixels of all samples. Blocks of weights are independent; where there
+//! are too few of them to share, the depth is cut too, and the parts are added in their order.
+
+use std::ops::Range;
+
+use crate::aligned::SharedMut;
+use crate::conv::ConvShape;
+use crate::cpu::{Cpu, Scratch};
+use crate::epilogue::Epilogue;
+use crate::gemm::blocking::Parts;
+use crate::gemm::pack::{groups_len, pack_groups, pack_panels_transposed, panel_width, panels_len};
+use crate::gemm::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
+use crate::gemm::{TILE_COLUMNS, TILE_ROWS};
+use crate::isa::Kernel;
+use crate::simd::{LANES, Simd};
+
+/// Output channels of a block: with [`DEPTH`] they fill half of a 512 KB second-level cache.
+const ROWS: usize = 256;
+/// Window positions of a block, enough to make packing dy cheap.
+const COLUMNS: usize = 16 * TILE_COLUMNS;
+/// Pixels of one pass: a panel of them stays in the first-level cache.
+const DEPTH: usize = 256;
+/// Blocks to cut the work into at least, when there are the pixels.
+const BLOCKS: usize = 8;
+
+/// dweight (OIHW) from x [batch, in_channels, height, width] and dy [batch, out_channels, out_height, out_width].
+pub fn conv2d_weight_gradient(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    x: &[f32],
+    dy: &[f32],
+    dweight: &mut [f32],
+) {
+    shape.check(Some(dweight.len()), x.len(), dy.len());
+    if dy.is_empty() || x.is_empty() {
+        return dweight.fill(0.0);
+    }
+    if shape.is_depthwise() {
+        return depthwise(cpu, shape, x, dy, dweight);
+    }
+    let product = Product::new(shape, x, dy);
+    let splits = product.splits();
+    if splits == 1 {
+        return product.run(cpu, 1, dweight);
+    }
+    let len = dweight.len();
+    let mut shared = cpu.shared_scratch();
+    let [parts] = shared.floats([splits * len]);
+    product.run(cpu, splits, parts);
+    for (index, sum) in dweight.iter_mut().enumerate() {
+        *sum = (0..splits).map(|part| parts[part * len + index]).sum();
+    }
+}
+
+/// How the product is cut.
+struct Product<'a> {
+    shape: &'a ConvShape,
+    x: &'a [f32],
+    dy: &'a [f32],
+    rows: Parts,
+    columns: Parts,
+    /// Pixels of one sample.
+    pixels: Parts,
+}
+
+impl<'a> Product<'a> {
+    fn new(shape: &'a ConvShape, x: &'a [f32], dy: &'a [f32]) -> Self {
+        Self {
+            shape,
+            x,
+            dy,
+            rows: Parts::at_most(ROWS, shape.group_out(), TILE_ROWS),
+            columns: Parts::at_most(COLUMNS, shape.group_in() * shape.taps(), TILE_COLUMNS),
+            pixels: Parts::at_most(DEPTH, shape.out_pixels(), 1),
+        }
+    }
+
+    fn weight_blocks(&self) -> usize {
+        self.shape.groups * self.rows.count() * self.columns.count()
+    }
+
+    fn passes(&self) -> usize {
+        self.shape.batch * self.pixels.count()
+    }
+
+    /// Parts of the depth, so that there are blocks enough.
+    fn splits(&self) -> usize {
+        BLOCKS.div_ceil(self.weight_blocks()).min(self.passes())
+    }
+
+    /// Writes `splits` copies of the weights' length, which sum to the gradient.
+    fn run(&self, cpu: &Cpu, splits: usize, target: &mut [f32]) {
+        let depth = Parts::exactly(splits, self.passes(), 1);
+        let blocks = self.weight_blocks();
+        let (rows, columns) = (self.rows.count(), self.columns.count());
+        let len = self.shape.weight_len();
+        let target = SharedMut::new(target);
+        cpu.parallel(splits * blocks, &|block, scratch| {
+            let (split, block) = (block / blocks, block % blocks);
+            let (group, block) = (block / (rows * columns), block % (rows * columns));
+            let group_len = self.shape.group_out() * self.shape.group_in() * self.shape.taps();
+            cpu.isa().run(Block {
+                product: self,
+                group,
+                rows: self.rows.range(block / columns),
+                columns: self.columns.range(block % columns),
+                passes: depth.range(split),
+                output: Output {
+                    y: target
+                        .as_mut_ptr()
+                        .wrapping_add(split * len + group * group_len),
+                    row_stride: self.shape.group_in() * self.shape.taps(),
+                    epilogue: Epilogue::default(),
+                    bias_axis: BiasAxis::Columns,
+                },
+                scratch,
+            });
+        });
+    }
+}
+
+/// Some weights of one group, summed over some passes.
+struct Block<'a> {
+    product: &'a Product<'a>,
+    group: usize,
+    rows: Range<usize>,
+    columns: Range<usize>,
+    passes: Range<usize>,
+    output: Output<'a>,
+    scratch: &'a mut Scratch,
+}
+
+impl Kernel for Block<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Block {
+            product,
+            group,
+            rows,
+            columns,
+            passes,
+            output,
+            scratch,
+        } = self;
+        let Product {
+            shape,
+            x,
+            dy,
+            pixels,
+            ..
+        } = *product;
+        let longest = pixels.longest();
+        let width = columns.len();
+        let [groups, panels, windows] = scratch.floats([
+            groups_len(rows.len(), longest),
+            panels_len(width, longest),
+            TILE_COLUMNS * longest,
+        ]);
+        let (area, out_area) = (shape.in_pixels(), shape.out_pixels());
+        let first_pass = passes.start;
+        for pass in passes {
+            let (sample, part) = (pass / pixels.count(), pixels.range(pass % pixels.count()));
+            let depth = part.len();
+            let channel = sample * shape.out_channels + group * shape.group_out() + rows.start;
+            let dy = &dy[channel * out_area + part.start..];
+            pack_groups(s, dy, out_area, rows.len(), depth, groups);
+            let map = sample * shape.in_channels + group * shape.group_in();
+            let map = &x[map * area..][..shape.group_in() * area];
+            for column in (0..width).step_by(TILE_COLUMNS) {
+                let count = (width - column).min(TILE_COLUMNS);
+                let panel = &mut panels[column * depth..];
+                let first = columns.start + column;
+                if shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0] {
+                    let source = &map[first * area + part.start..];
+                    pack_panels_transposed(s, source, area, count, depth, panel);
+                } else {
+                    for (index, row) in windows.chunks_exact_mut(depth).take(count).enumerate() {
+                        gather_window(shape, map, first + index, part.clone(), row);
+                    }
+                    pack_panels_transposed(s, windows, depth, count, depth, panel);
+                }
+            }
+            let part = DepthPart {
+                depth,
+                first: pass == first_pass,
+                last: true,
+            };
+            for column in (0..width).step_by(TILE_COLUMNS) {
+                let panel = &panels[column * depth..][..panel_width(column, width) * depth];
+                let pieces = [Piece {
+                    column: 0,
+                    len: (width - column).min(TILE_COLUMNS),
+                    offset: columns.start + column,
+                }];
+                // SAFETY: operands are packed above; blocks write disjoint rows and columns of their own copy.
+                unsafe {
+                    multiply_panel(
+                        s,
+                        groups,
+                        rows.len(),
+                        panel,
+                        part,
+                        &output,
+                        (rows.start, 0),
+                        &pieces,
+                        &mut Prefetch::none(),
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The inputs that one window position (channel and tap) has under some output pixels; zero outside the map.
+#[inline(always)]
+fn gather_window(
+    shape: &ConvShape,
+    map: &[f32],
+    position: usize,
+    pixels: Range<usize>,
+    target: &mut [f32],
+) {
+    let (channel, tap) = (position / shape.taps(), position % shape.taps());
+    let plane = &map[channel * shape.in_pixels()..][..shape.in_pixels()];
+    let offset = [tap / shape.kernel[1], tap % shape.kernel[1]];
+    let shift = [0, 1].map(|axis| offset[axis] * shape.dilation[axis]);
+    let out_width = shape.out_width();
+    let mut at = pixels.start;
+    let mut target = target;
+    while at < pixels.end {
+        let (row, column) = (at / out_width, at % out_width);
+        let count = (out_width - column).min(pixels.end - at);
+        let (run, rest) = std::mem::take(&mut target).split_at_mut(count);
+        target = rest;
+        at += count;
+        let input_row = (row * shape.stride[0] + shift[0]).checked_sub(shape.padding[0]);
+        match input_row.filter(|&row| row < shape.height) {
+            Some(row) => {
+                let line = &plane[row * shape.width..][..shape.width];
+                gather_line(shape, line, column, shift[1], run);
+            }
+            None => run.fill(0.0),
+        }
+    }
+}
+
+/// line[j · stride + shift - padding] for the output columns j from `column` on.
+#[inline(always)]
+fn gather_line(shape: &ConvShape, line: &[f32], column: usize, shift: usize, run: &mut [f32]) {
+    let (stride, padding) = (shape.stride[1], shape.padding[1]);
+    // The first j with j · stride + shift >= padding, and the first with j · stride + shift >= padding + width.
+    let enter = padding.saturating_sub(shift).div_ceil(stride);
+    let leave = (padding + line.len())
+        .saturating_sub(shift)
+        .div_ceil(stride);
+    let end = column + run.len();
+    let enter = enter.clamp(column, end);
+    let leave = leave.clamp(enter, end);
+    run[..enter - column].fill(0.0);
+    run[leave - column..].fill(0.0);
+    let inside = &mut run[enter - column..leave - column];
+    if inside.is_empty() {
+        return;
+    }
+    let start = enter * stride + shift - padding;
+    if stride == 1 {
+        inside.copy_from_slice(&line[start..start + inside.len()]);
+    } else {
+        for (value, from) in inside.iter_mut().zip(line[start..].iter().step_by(stride)) {
+            *value = *from;
+        }
+    }
+}
+
+/// Each channel on its own: its taps are sums of products of rows.
+fn depthwise(cpu: &Cpu, shape: &ConvShape, x: &[f32], dy: &[f32], dweight: &mut [f32]) {
+    let taps = shape.taps();
+    let target = SharedMut::new(dweight);
+    cpu.parallel(shape.out_channels, &|channel, scratch| {
+        // SAFETY: each channel has its own taps.
+        let target = unsafe { target.slice(channel * taps..(channel + 1) * taps) };
+        cpu.isa().run(DepthwiseChannel {
+            shape,
+            channel,
+            x,
+            dy,
+            target,
+            scratch,
+        });
+    });
+}
+
+struct DepthwiseChannel<'a> {
+    shape: &'a ConvShape,
+    channel: usize,
+    x: &'a [f32],
+    dy: &'a [f32],
+    target: &'a mut [f32],
+    scratch: &'a mut Scratch,
+}
+
+impl Kernel for DepthwiseChannel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let shape = self.shape;
+        let (area, out_area) = (shape.in_pixels(), shape.out_pixels());
+        let [window] = self.scratch.floats([out_area]);
+        for (tap, target) in self.target.iter_mut().enumerate() {
+            let mut sum = 0.0f64;
+            for sample in 0..shape.batch {
+                let plane = sample * shape.in_channels + self.channel;
+                let x = &self.x[plane * area..][..area];
+                gather_window(shape, x, tap, 0..out_area, window);
+                sum += f64::from(dot(s, &self.dy[plane * out_area..][..out_area], window));
+            }
+            *target = sum as f32;
+        }
+    }
+}
+
+/// Σ a · b, by fixed lanes and then in a fixed order.
+#[inline(always)]
+fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [s.splat(0.0); 4];
+    let mut chunks = a.chunks_exact(4 * LANES).zip(b.chunks_exact(4 * LANES));
+    for (a, b) in &mut chunks {
+        for i in 0..4 {
+            sums[i] = s.mul_add(s.read(&a[i * LANES..]), s.read(&b[i * LANES..]), sums[i]);
+        }
+    }
+    let done = a.len() / (4 * LANES) * (4 * LANES);
+    let tails = a[done..].chunks(LANES).zip(b[done..].chunks(LANES));
+    for (i, (a, b)) in tails.enumerate() {
+        sums[i] = s.mul_add(s.read(a), s.read(b), sums[i]);
+    }
+    s.sum(s.add(s.add(sums[0], sums[2]), s.add(sums[1], sums[3])))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::testing::conv_shapes;
+    use super::*;
+    use crate::reference::gradient;
+    use crate::testing::{check, numbers, widen};
+
+    fn compare(shape: &ConvShape) {
+        let (x, dy) = (numbers(1, shape.in_len()), numbers(2, shape.out_len()));
+        let mut expected = vec![0.0; shape.weight_len()];
+        gradient::conv2d_weight_gradient(shape, &widen(&x), &widen(&dy), &mut expected);
+        check(&expected, 2e-5, |cpu, dweight| {
+            conv2d_weight_gradient(cpu, shape, &x, &dy, dweight);
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn equals_the_reference(shape in conv_shapes()) {
+            compare(&shape);
+        }
+
+        #[test]
+        fn depthwise_layers(
+            shape in conv_shapes(), channels in 2usize..5, height in 1usize..30, width in 1usize..30,
+        ) {
+            compare(&ConvShape {
+                in_channels: channels,
+                out_channels: channels,
+                groups: channels,
+                height,
+                width,
+                ..shape
+            });
+        }
+    }
+
+    #[test]
+    fn several_blocks_on_every_axis() {
+        let shape = ConvShape {
+            batch: 3,
+            in_channels: 50,
+            height: 23,
+            width: 21,
+            out_channels: 270,
+            kernel: [3, 3],
+            stride: [1, 1],
+            padding: [1, 1],
+            dilation: [1, 1],
+            groups: 1,
+        };
+        compare(&shape);
+        let pointwise = ConvShape {
+            kernel: [1, 1],
+            padding: [0, 0],
+            ..shape
+        };
+        compare(&pointwise);
+        compare(&ConvShape {
+            stride: [2, 2],
+            ..pointwise
+        });
+    }
+}

@@ -1,0 +1,27 @@
+//! Gradients: what training needs besides the forward kernels.
+//!
+//! As everywhere, work is cut into blocks that depend on shapes only, and every sum has a fixed order.
+
+mod activation;
+mod attention;
+mod batch_norm;
+mod conv_input;
+mod conv_weight;
+mod dense;
+mod layer_norm;
+mod planes;
+#[cfg(test)]
+mod testing;
+
+pub use activation::{activation_gradient, activation_gradient_in_place, softmax_gradient};
+pub use attention::packed_attention_gradient;
+pub use batch_norm::{
+    BatchNormGradient, BatchNormTraining, batch_norm_gradient, batch_norm_training,
+};
+pub use conv_input::conv2d_input_gradient;
+pub use conv_weight::conv2d_weight_gradient;
+pub use dense::dense_to_sparse;
+pub use layer_norm::layer_norm_gradient;
+pub use planes::{
+    adaptive_avg_pool2d_gradient, avg_pool2d_gradient, max_pool2d_gradient, resize_gradient,
+};
