@@ -11,22 +11,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use super::{DatasetError, ImageFile, ImageFiles};
+use super::{DatasetError, ImageFile, ImageFiles, SplitImages};
 
 /// The most bytes of a text file that are read; the longest of CUB-200-2011 has 0.8 MB.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// The two parts of the dataset. Labels follow the ascending ids of classes.
-#[derive(Clone, Debug)]
-pub struct Cub {
-    /// Pictures to train with.
-    pub training: ImageFiles,
-    /// Pictures to test with.
-    pub testing: ImageFiles,
-}
-
 /// Reads the lists below `root` and checks that they agree with each other and with the files on the disk.
-pub fn read_cub(root: &Path) -> Result<Cub, DatasetError> {
+///
+/// Labels follow the ascending ids of classes.
+pub fn read_cub(root: &Path) -> Result<SplitImages, DatasetError> {
     let table = |name: &str, row| Table::read(root.join(name), row);
     let classes = table("classes.txt", "a class id and a name")?;
     let images = table("images.txt", "an image id and a relative path")?;
@@ -74,7 +67,7 @@ pub fn read_cub(root: &Path) -> Result<Cub, DatasetError> {
     }
     let part = |files, split| ImageFiles::new(root.to_owned(), names.clone(), files, Some(split));
     let [training, testing] = parts;
-    Ok(Cub {
+    Ok(SplitImages {
         training: part(training, "training")?,
         testing: part(testing, "testing")?,
     })
@@ -149,7 +142,7 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
     use tempfile::TempDir;
 
@@ -167,7 +160,8 @@ mod tests {
         ("train_test_split.txt", "1 1\n2 0\n3 0\n4 1\n"),
     ];
 
-    fn fixture() -> TempDir {
+    /// Four pictures of two classes, half of them for training.
+    pub(in super::super) fn fixture() -> TempDir {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in FILES {
             fs::write(folder.path().join(name), text).unwrap();

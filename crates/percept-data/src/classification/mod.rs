@@ -5,12 +5,14 @@ mod cub;
 mod error;
 mod files;
 mod folder;
+mod layout;
 
 pub use birds::{Birds, BirdsConfig};
-pub use cub::{Cub, read_cub};
+pub use cub::read_cub;
 pub use error::DatasetError;
 pub use files::{ImageFile, ImageFiles};
 pub use folder::{FolderListing, read_image_folder};
+pub use layout::{FoundImages, HoldOut, Layout, SplitImages, read_images};
 
 use crate::error::FileError;
 use crate::images::RgbImage;
