@@ -6,7 +6,7 @@ use percept_graph::ValueId;
 use percept_kernels::aligned::LINE_BYTES;
 
 use crate::kernel::Kernel;
-use crate::lowering::Lowered;
+use crate::lowering::{Lowered, Step};
 
 /// Where each joined value stands: the concatenation's output, and the offset in bytes there.
 pub type Joined = BTreeMap<ValueId, (ValueId, usize)>;
@@ -19,10 +19,11 @@ pub fn joinable(
     last_use: &BTreeMap<ValueId, usize>,
     bytes: impl Fn(ValueId) -> usize,
 ) -> Joined {
-    let producers: BTreeMap<ValueId, &Kernel> = kernels
+    let producers: BTreeMap<ValueId, (&Step, &Kernel)> = kernels
         .iter()
-        .filter(|(index, _)| lowered.steps[*index].outputs.len() == 1)
-        .map(|(index, kernel)| (lowered.steps[*index].outputs[0], kernel))
+        .map(|(index, kernel)| (&lowered.steps[*index], kernel))
+        .filter(|(step, _)| step.outputs.len() == 1)
+        .map(|(step, kernel)| (step.outputs[0], (step, kernel)))
         .collect();
     let mut joined = Joined::new();
     for (index, kernel) in kernels {
@@ -33,9 +34,9 @@ pub fn joinable(
         let mut places = Joined::new();
         let mut offset = 0;
         for &value in &step.inputs {
-            let writes_freely = producers.get(&value).is_some_and(|kernel| {
+            let writes_freely = producers.get(&value).is_some_and(|(step, kernel)| {
                 let bound = matches!(kernel, Kernel::Defining(_) | Kernel::Concat { .. });
-                !bound && kernel.in_place_operand().is_none()
+                !bound && kernel.in_place_operand(step).is_none()
             });
             if writes_freely && last_use.get(&value) == Some(index) && offset % LINE_BYTES == 0 {
                 places.insert(value, (step.outputs[0], offset));

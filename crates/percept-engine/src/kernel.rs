@@ -318,9 +318,14 @@ impl Kernel {
         }
     }
 
-    /// Which operand the output may overwrite, when that operand dies here.
-    pub fn in_place_operand(&self) -> Option<usize> {
+    /// Which operand of `step` the output may overwrite, when that operand dies here.
+    pub fn in_place_operand(&self, step: &Step) -> Option<usize> {
         match self {
+            Kernel::Conv { weights, .. } if !weights.takes_residual_in_place() => None,
+            // The residual is read last.
+            Kernel::Conv { .. } | Kernel::Linear { .. } => {
+                step.fused.residual.map(|_| step.reads().count() - 1)
+            }
             Kernel::Training(kernel) => kernel.in_place_operand(),
             Kernel::Activation(_) | Kernel::Scale { .. } => Some(0),
             Kernel::Binary { a, b, .. } if broadcasts_into(b, a) => Some(0),
@@ -343,11 +348,8 @@ impl Kernel {
                 activation,
                 scaled,
             } => {
-                let (scale, residual) = if *scaled {
-                    (Some(reads[1]), reads.get(2))
-                } else {
-                    (None, reads.get(1))
-                };
+                let scale = scaled.then(|| reads[1]);
+                let residual = reads.get(1 + usize::from(*scaled));
                 let epilogue = epilogue(bias, residual, *activation);
                 conv2d(cpu, shape, weights, reads[0], scale, epilogue, y);
             }
@@ -450,6 +452,25 @@ impl Kernel {
     /// Runs with the in-place operand already in `y`; `reads` has the others.
     pub fn run_in_place(&self, cpu: &Cpu, reads: &[&[f32]], y: &mut [f32]) {
         match self {
+            Kernel::Conv {
+                shape,
+                weights,
+                bias,
+                activation,
+                scaled,
+            } => {
+                let scale = scaled.then(|| reads[1]);
+                let epilogue = epilogue_in_place(bias, *activation);
+                conv2d(cpu, shape, weights, reads[0], scale, epilogue, y);
+            }
+            Kernel::Linear {
+                weights,
+                bias,
+                activation,
+            } => {
+                let epilogue = epilogue_in_place(bias, *activation);
+                linear(cpu, weights, reads[0], epilogue, y);
+            }
             Kernel::Activation(activation) => elementwise::unary_in_place(cpu, *activation, y),
             Kernel::Scale { dims, factors } => {
                 elementwise::binary_in_place(
@@ -462,7 +483,7 @@ impl Kernel {
                 );
             }
             // The operand in `y` is the one with the output's shape; for the commutative ops it may be the second.
-            Kernel::Binary { op, a, b } if self.in_place_operand() == Some(0) => {
+            Kernel::Binary { op, a, b } if broadcasts_into(b, a) => {
                 elementwise::binary_in_place(cpu, *op, y, a, reads[0], b);
             }
             Kernel::Binary { op, a, b } => {
@@ -482,7 +503,16 @@ pub fn epilogue<'a>(
     Epilogue {
         bias: bias.as_deref(),
         residual: residual.copied(),
+        residual_in_place: false,
         activation,
+    }
+}
+
+/// The same, with the residual already in the output.
+pub fn epilogue_in_place(bias: &Option<Vector>, activation: Activation) -> Epilogue<'_> {
+    Epilogue {
+        residual_in_place: true,
+        ..epilogue(bias, None, activation)
     }
 }
 

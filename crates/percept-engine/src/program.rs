@@ -386,9 +386,15 @@ impl Program {
                 Empty::Skip => Coverage::Reached,
                 _ => Coverage::All,
             };
-            let share = call
-                .kernel
-                .run_settled(&self.cpu, &reads, &mask, empty, coverage, y);
+            let share = call.kernel.run_settled(
+                &self.cpu,
+                &reads,
+                call.in_place,
+                &mask,
+                empty,
+                coverage,
+                y,
+            );
             reached.computed.insert(call.step, share);
             return Ok(Vec::new());
         }

@@ -212,9 +212,9 @@ impl Schedule {
         let shared = |value: ValueId| {
             self.plan.buffer_of.get(&value) == self.plan.buffer_of.get(&step.outputs[0])
         };
-        let overwritten = kernel.in_place_operand().filter(|&operand| {
-            let value = step.inputs[operand];
-            self.plan.buffer_of.contains_key(&value) && shared(value)
+        let overwritten = kernel.in_place_operand(step).filter(|&operand| {
+            let value = step.reads().nth(operand);
+            value.is_some_and(|value| self.plan.buffer_of.contains_key(&value) && shared(value))
         });
         let mut writes = Vec::new();
         for &value in step.outputs.iter().filter(|_| writes_here) {
@@ -368,7 +368,7 @@ fn replaceable(
     kernel: &Kernel,
     last_use: &BTreeMap<ValueId, usize>,
 ) -> Option<ValueId> {
-    let value = step.inputs[kernel.in_place_operand()?];
+    let value = step.reads().nth(kernel.in_place_operand(step)?)?;
     let reads_once = step.reads().filter(|read| *read == value).count() == 1;
     (reads_once && last_use.get(&value) == Some(&index)).then_some(value)
 }

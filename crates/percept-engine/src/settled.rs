@@ -7,7 +7,7 @@ use percept_kernels::conv::{
     CellMask, ConvShape, ConvTransposeShape, Coverage, EmptyResponse, conv2d_settled,
 };
 
-use crate::kernel::{Kernel, epilogue};
+use crate::kernel::{Kernel, epilogue, epilogue_in_place};
 
 impl Kernel {
     /// The same kernel on a map of another size and one sample, with the size that comes out; `None` where it is none of
@@ -70,6 +70,7 @@ impl Kernel {
         &self,
         cpu: &Cpu,
         reads: &[&[f32]],
+        in_place: bool,
         reached: &CellMask,
         empty: &EmptyResponse,
         coverage: Coverage,
@@ -85,7 +86,11 @@ impl Kernel {
         else {
             unreachable!("only convolutions have an answer to the empty map")
         };
-        let epilogue = epilogue(bias, reads.get(1), *activation);
+        let epilogue = if in_place {
+            epilogue_in_place(bias, *activation)
+        } else {
+            epilogue(bias, reads.get(1), *activation)
+        };
         let x = reads[0];
         conv2d_settled(
             cpu, shape, weights, x, epilogue, reached, empty, coverage, y,

@@ -1,6 +1,7 @@
 //! What kernel tests share: numbers to feed, machines to run on, and comparison with references in f64.
 
 use crate::cpu::Cpu;
+use crate::epilogue::Epilogue;
 use crate::isa::Isa;
 
 /// `len` numbers in -1..1 that depend on the seed only.
@@ -18,6 +19,19 @@ pub(crate) fn numbers(seed: u64, len: usize) -> Vec<f32> {
 /// The same numbers, as f64.
 pub(crate) fn widen(values: &[f32]) -> Vec<f64> {
     values.iter().map(|&value| f64::from(value)).collect()
+}
+
+/// Puts the residual, if there is one, into the output, for kernels that take it from there.
+pub(crate) fn residual_in_place<'a>(epilogue: Epilogue<'a>, y: &mut [f32]) -> Epilogue<'a> {
+    let Some(residual) = epilogue.residual else {
+        return epilogue;
+    };
+    y.copy_from_slice(residual);
+    Epilogue {
+        residual: None,
+        residual_in_place: true,
+        ..epilogue
+    }
 }
 
 /// Runs a kernel on every instruction set with 1, 2 and 3 threads; thread counts must give the same bits, and every result

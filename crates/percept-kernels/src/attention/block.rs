@@ -28,11 +28,11 @@ impl Plan {
     pub(super) fn new(shape: &AttentionShape) -> Self {
         let panels = shape.queries.div_ceil(PANEL).max(1);
         let depth = shape.head_dim.max(1);
-        // Queries and sums of a block fill half of a 512 KB second-level cache; keys and values an eighth.
+        // Queries and sums of a block fill half of a 512 KB second-level cache; keys and values a fifth.
         let query_blocks = panels.div_ceil((30 * 64 / depth).clamp(1, 30));
         let key_blocks = shape
             .keys
-            .div_ceil((128 * 64 / depth).clamp(32, 256))
+            .div_ceil((192 * 64 / depth).clamp(32, 256))
             .max(1);
         Self {
             block_queries: panels.div_ceil(query_blocks) * PANEL,

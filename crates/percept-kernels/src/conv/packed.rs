@@ -101,6 +101,14 @@ impl PackedConv {
         self.algorithm
     }
 
+    /// Whether the residual may already be in the output.
+    pub fn takes_residual_in_place(&self) -> bool {
+        match &self.weights {
+            Weights::Implicit(_) | Weights::Winograd4(_) | Weights::Winograd2(_) => true,
+            Weights::Depthwise(_) | Weights::Narrow(_) => false,
+        }
+    }
+
     /// Computes a part of the output only: tiles of F(4x4), or panels of pixels of an implicit product, given by their
     /// ascending numbers. The others stay as they are.
     pub(super) fn conv2d_part(
@@ -185,7 +193,10 @@ pub fn conv2d(
             winograd::conv2d::<F2, 2, 4>(cpu, shape, packed, x, epilogue, None, y)
         }
         Weights::Depthwise(weight) => depthwise_conv2d(cpu, shape, weight, x, epilogue, None, y),
-        Weights::Narrow(weights) => narrow::conv2d(cpu, shape, weights, x, epilogue, y),
+        Weights::Narrow(weights) => {
+            epilogue.check_apart();
+            narrow::conv2d(cpu, shape, weights, x, epilogue, y)
+        }
     }
 }
 
@@ -196,7 +207,7 @@ mod tests {
     use crate::conv::{Mode, choose_algorithm};
     use crate::isa::Isa;
     use crate::reference;
-    use crate::testing::{check, numbers, widen};
+    use crate::testing::{check, numbers, residual_in_place, widen};
     use proptest::prelude::*;
 
     #[derive(Clone, Copy, Debug)]
@@ -238,6 +249,7 @@ mod tests {
         let epilogue = Epilogue {
             bias: bias.as_deref(),
             residual: residual.as_deref(),
+            residual_in_place: false,
             activation: extras.activation,
         };
         for algorithm in [
@@ -247,10 +259,16 @@ mod tests {
         ] {
             let takes_scale = algorithm != ConvAlgorithm::Narrow;
             if supports(shape, algorithm) && (takes_scale || !extras.scale) {
-                check(&expected, 1e-5, |cpu, y| {
+                let run = |cpu: &Cpu, epilogue, y: &mut [f32]| {
                     let weights = PackedConv::pack(cpu, shape, algorithm, &weight);
                     conv2d(cpu, shape, &weights, &x, scale.as_deref(), epilogue, y);
-                });
+                };
+                check(&expected, 1e-5, |cpu, y| run(cpu, epilogue, y));
+                if algorithm != ConvAlgorithm::Narrow {
+                    check(&expected, 1e-5, |cpu, y| {
+                        run(cpu, residual_in_place(epilogue, y), y)
+                    });
+                }
             }
         }
     }

@@ -177,6 +177,7 @@ mod tests {
             Epilogue {
                 bias: Some(&self.bias),
                 residual: None,
+                residual_in_place: false,
                 activation: Activation::Relu,
             }
         }

@@ -11,9 +11,9 @@ use crate::isa::Kernel;
 use crate::simd::Simd;
 
 /// Rows of x that a block packs: with [`DEPTH`] they fill a third of a 512 KB second-level cache.
-const ROWS: usize = 72;
-/// Depth of one pass: a panel of it stays in the first-level cache.
-const DEPTH: usize = 384;
+const ROWS: usize = 144;
+/// Depth of one pass: a panel of it stays in a 32 KB first-level cache, beside the rows that meet it.
+const DEPTH: usize = 256;
 /// Columns whose partial sums stay in the second-level cache from one pass to the next.
 const COLUMNS: usize = 16 * TILE_COLUMNS;
 /// Blocks to cut a product into at least, when it has the columns, so that threads share the work evenly.
@@ -221,7 +221,7 @@ mod tests {
     use crate::activation::Activation;
     use crate::isa::Isa;
     use crate::reference;
-    use crate::testing::{check, numbers, widen};
+    use crate::testing::{check, numbers, residual_in_place, widen};
     use proptest::prelude::*;
 
     fn compare(m: usize, k: usize, n: usize, bias: bool, residual: bool, activation: Activation) {
@@ -248,16 +248,16 @@ mod tests {
         let epilogue = Epilogue {
             bias: bias.as_deref(),
             residual: residual.as_deref(),
+            residual_in_place: false,
             activation,
         };
+        let run = |cpu: &Cpu, epilogue, y: &mut [f32]| {
+            let weights = PackedLinear::pack(cpu, &weight, n, k);
+            linear(cpu, &weights, &x, epilogue, y);
+        };
+        check(&expected, 1e-5, |cpu, y| run(cpu, epilogue, y));
         check(&expected, 1e-5, |cpu, y| {
-            linear(
-                cpu,
-                &PackedLinear::pack(cpu, &weight, n, k),
-                &x,
-                epilogue,
-                y,
-            );
+            run(cpu, residual_in_place(epilogue, y), y)
         });
     }
 

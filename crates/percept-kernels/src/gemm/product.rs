@@ -43,6 +43,16 @@ impl Output<'_> {
             }
         }
     }
+
+    /// Whether a part of the depth adds to what the output holds: earlier parts, or the residual.
+    pub(super) fn holds_sums(&self, part: DepthPart) -> bool {
+        !part.first || self.epilogue.residual_in_place
+    }
+
+    /// What a part of the depth adds. The first one does, so that a residual in place, where sums grow, gives the same bits.
+    pub(super) fn residual(&self, part: DepthPart) -> Option<&[f32]> {
+        self.epilogue.residual.filter(|_| part.first)
+    }
 }
 
 // SAFETY: `y` stands for a slice that parallel blocks write disjoint parts of.
@@ -269,8 +279,11 @@ unsafe fn finish_sums<S: Simd, const ROWS: usize, const VECTORS: usize>(
     let stride = output.row_stride;
     // SAFETY: the caller of `multiply_panel` promises that these parts of the output, the bias and the residual exist.
     unsafe {
-        if !part.first {
+        if output.holds_sums(part) {
             add_tile(s, &mut sums, output.y.add(start), stride);
+        }
+        if let Some(residual) = output.residual(part) {
+            add_tile(s, &mut sums, residual.as_ptr().add(start), stride);
         }
         if !part.last {
             return sums;
@@ -287,9 +300,6 @@ unsafe fn finish_sums<S: Simd, const ROWS: usize, const VECTORS: usize>(
                 }
                 BiasAxis::Columns => add_tile(s, &mut sums, bias.as_ptr().add(column), 0),
             }
-        }
-        if let Some(residual) = output.epilogue.residual {
-            add_tile(s, &mut sums, residual.as_ptr().add(start), stride);
         }
         if output.epilogue.activation == Activation::Relu {
             for i in 0..ROWS {
@@ -341,8 +351,11 @@ unsafe fn finish_piece<S: Simd>(
             unsafe {
                 let y = output.y.add(at);
                 let mut sum = s.load_first(tile[i * TILE_COLUMNS + tile_column..].as_ptr(), n);
-                if !part.first {
+                if output.holds_sums(part) {
                     sum = s.add(sum, s.load_first(y, n));
+                }
+                if let Some(residual) = output.residual(part) {
+                    sum = s.add(sum, s.load_first(residual[at..].as_ptr(), n));
                 }
                 if part.last {
                     if let Some(bias) = output.epilogue.bias {
@@ -353,9 +366,6 @@ unsafe fn finish_piece<S: Simd>(
                             }
                         };
                         sum = s.add(sum, bias);
-                    }
-                    if let Some(residual) = output.epilogue.residual {
-                        sum = s.add(sum, s.load_first(residual[at..].as_ptr(), n));
                     }
                     sum = output.epilogue.activation.apply(s, sum);
                 }

@@ -148,15 +148,12 @@ unsafe fn finish_column<S: Simd>(
         let at = at + i * output.row_stride;
         // SAFETY: the caller vouches for these rows of the output.
         unsafe {
-            if !part.first {
+            if output.holds_sums(part) {
                 sums[i] += *output.y.add(at);
             }
+            sums[i] += output.residual(part).map_or(0.0, |residual| residual[at]);
             if part.last {
                 sums[i] += output.epilogue.bias.map_or(0.0, |bias| bias[row + i]);
-                sums[i] += output
-                    .epilogue
-                    .residual
-                    .map_or(0.0, |residual| residual[at]);
             }
         }
     }

@@ -87,6 +87,7 @@ pub fn sparse_conv(
     let rows = y.len() / shape.out_channels.max(1);
     assert_eq!(rows * shape.out_channels, y.len(), "length of y");
     epilogue.check(shape.out_channels, y.len());
+    epilogue.check_apart();
     let (pairs, rest) = pairs.as_chunks::<2>();
     assert!(rest.is_empty(), "a pair has two rows");
     let blocks = rows.div_ceil(shape.block_rows);

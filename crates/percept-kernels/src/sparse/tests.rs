@@ -153,6 +153,7 @@ proptest! {
         let epilogue = Epilogue {
             bias: Some(&bias),
             residual: with_residual.then_some(residual.as_slice()),
+            residual_in_place: false,
             activation: Activation::Relu,
         };
         check(&expected, 1e-4, |cpu, y| {

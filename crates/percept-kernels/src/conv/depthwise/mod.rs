@@ -35,6 +35,7 @@ pub fn depthwise_conv2d(
     );
     shape.check(Some(weight.len()), x.len(), y.len());
     epilogue.check(shape.out_channels, y.len());
+    epilogue.check_apart();
     let planes = shape.batch * shape.out_channels;
     if let Some(sums) = &channel_sums {
         assert_eq!(sums.len(), planes, "length of the channel sums");

@@ -15,6 +15,7 @@ fn check(shape: &ConvShape, activation: Activation, residual: bool) {
     let epilogue = Epilogue {
         bias: Some(&bias),
         residual,
+        residual_in_place: false,
         activation,
     };
     let mut expected = vec![0.0; shape.out_len()];

@@ -61,6 +61,7 @@ pub fn conv_transpose2d(
 ) {
     shape.check(None, x.len(), y.len());
     epilogue.check(shape.out_channels, y.len());
+    epilogue.check_apart();
     assert_eq!(
         (packed.channels, packed.kernel, packed.groups),
         (
@@ -116,6 +117,7 @@ mod tests {
         let epilogue = Epilogue {
             bias: Some(&bias),
             residual: Some(&residual),
+            residual_in_place: false,
             activation,
         };
         check(&expected, 1e-5, |cpu, y| {

@@ -252,12 +252,20 @@ impl Job<'_> {
             ),
             output(Purpose::Write, self.y.as_mut_ptr().cast_const()),
         ];
+        // One in place is fetched with the output.
         prefetchers.extend(
             self.epilogue
                 .residual
                 .map(|residual| output(Purpose::ReadLater, residual.as_ptr())),
         );
         prefetchers
+    }
+
+    /// What is added to the outputs: each is read just before it is written.
+    fn residual(&self) -> Option<*const f32> {
+        let in_place = self.epilogue.residual_in_place;
+        let here = in_place.then(|| self.y.as_mut_ptr().cast_const());
+        here.or(self.epilogue.residual.map(<[f32]>::as_ptr))
     }
 
     /// Transforms M into the outputs of `tiles` and the channels of `groups`.
@@ -296,10 +304,7 @@ impl Job<'_> {
                 unsafe {
                     let target = Target {
                         y: self.y.as_mut_ptr().add(offset),
-                        residual: self
-                            .epilogue
-                            .residual
-                            .map(|residual| residual.as_ptr().add(offset)),
+                        residual: self.residual().map(|residual| residual.add(offset)),
                         row_stride: width,
                         rows: OUT.min(height - top),
                         columns: (OUT * segment.count).min(width - left),

@@ -36,6 +36,7 @@ fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) 
     let epilogue = Epilogue {
         bias: bias.then_some(&bias_values[..]),
         residual: residual.then_some(&residual_values[..]),
+        residual_in_place: false,
         activation,
     };
     let mut expected = vec![0.0; shape.out_len()];
@@ -60,6 +61,10 @@ fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) 
     });
     let weights = WinogradWeights::pack::<F2, 2, 4>(outputs, inputs, &weight);
     testing::check(&expected, 1e-5, |cpu, y| {
+        conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
+    });
+    testing::check(&expected, 1e-5, |cpu, y| {
+        let epilogue = testing::residual_in_place(epilogue, y);
         conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
     });
 }
