@@ -1,7 +1,8 @@
 //! ResNet: "Deep Residual Learning for Image Recognition" (He et al., 2015), in torchvision's layout.
 //!
 //! A stem (7x7 stride 2, max pooling), four stages of residual blocks at 1/4 to 1/32 of the image, a mean over
-//! the map and a linear classifier. Torchvision puts a bottleneck's stride on its 3x3 convolution.
+//! the map and a linear classifier. Torchvision puts a bottleneck's stride on its 3x3 convolution. Small pictures get a
+//! smaller stem and fewer channels by [`ResNetConfig`].
 
 use percept_graph::{
     AdaptiveAvgPool2d, BatchNorm, Builder, Conv2d, Graph, GraphError, MaxPool2d, ValueId,
@@ -45,6 +46,60 @@ pub enum ResNet {
     R101,
 }
 
+/// What stands before the stages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stem {
+    /// 7x7 stride 2 and max pooling: the stages begin at 1/4 of the image. The published one.
+    #[default]
+    Quarter,
+    /// 3x3 stride 2: they begin at 1/2, for small pictures.
+    Half,
+    /// 3x3 stride 1: they begin at the image's own size, for tiny pictures.
+    Whole,
+}
+
+impl Stem {
+    fn build(self, b: &mut Builder, image: ValueId, channels: usize) -> ValueId {
+        let conv = match self {
+            Stem::Quarter => Conv2d::new(3, channels, 7).stride(2).padding(3),
+            Stem::Half => Conv2d::new(3, channels, 3).stride(2).padding(1),
+            Stem::Whole => Conv2d::new(3, channels, 3).padding(1),
+        };
+        let x = conv_bn(b, "conv1", "bn1", image, conv);
+        let x = b.relu("relu", x);
+        if self != Stem::Quarter {
+            return x;
+        }
+        let pool = MaxPool2d {
+            kernel: 3,
+            stride: 2,
+            padding: 1,
+        };
+        b.leaf("maxpool", pool, &[x])
+    }
+}
+
+/// What can be chosen beside the depth; the defaults are the published networks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResNetConfig {
+    /// Classes of the classifier.
+    pub classes: usize,
+    /// Channels of the first stage; each further stage has twice as many.
+    pub width: usize,
+    /// What stands before the stages.
+    pub stem: Stem,
+}
+
+impl Default for ResNetConfig {
+    fn default() -> Self {
+        Self {
+            classes: 1000,
+            width: 64,
+            stem: Stem::Quarter,
+        }
+    }
+}
+
 impl ResNet {
     fn block(self) -> Block {
         match self {
@@ -63,29 +118,15 @@ impl ResNet {
     }
 
     /// The network: `image` [N, 3, H, W] to `logits` [N, classes]; `features` names the last map.
-    pub fn graph(self, classes: usize) -> Result<Graph, GraphError> {
+    pub fn graph(self, config: &ResNetConfig) -> Result<Graph, GraphError> {
         let block = self.block();
         let mut b = Builder::new("ResNet");
         let image = image_input(&mut b, 1);
+        let mut x = config.stem.build(&mut b, image, config.width);
 
-        let x = conv_bn(
-            &mut b,
-            "conv1",
-            "bn1",
-            image,
-            Conv2d::new(3, 64, 7).stride(2).padding(3),
-        );
-        let x = b.relu("relu", x);
-        let pool = MaxPool2d {
-            kernel: 3,
-            stride: 2,
-            padding: 1,
-        };
-        let mut x = b.leaf("maxpool", pool, &[x]);
-
-        let mut channels = 64;
+        let mut channels = config.width;
         for (stage, depth) in self.stage_depths().into_iter().enumerate() {
-            let width = 64 << stage;
+            let width = config.width << stage;
             let stride = if stage == 0 { 1 } else { 2 };
             x = b.module(&format!("layer{}", stage + 1), "Sequential", |b| {
                 let mut x = x;
@@ -101,7 +142,7 @@ impl ResNet {
 
         let x = b.leaf("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, &[x]);
         let x = b.flatten("flatten", x, 1);
-        let logits = b.linear("fc", x, channels, classes);
+        let logits = b.linear("fc", x, channels, config.classes);
         b.output("logits", logits);
         b.finish()
     }

@@ -7,7 +7,7 @@ use crate::dinov2::DinoV2;
 use crate::efficientnet::{self, Layout};
 use crate::layers;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
-use crate::resnet::ResNet;
+use crate::resnet::{ResNet, ResNetConfig, Stem};
 use crate::{Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, nearest};
 
 /// A network that can be built.
@@ -85,11 +85,25 @@ pub fn build(name: &str, settings: &Settings) -> Result<Model, ModelError> {
     find(name)?.build(settings)
 }
 
-/// Side of the images that the classifiers were trained on.
+/// Side of the images that the classifiers were trained on, and what torchvision scales an image to for it.
 const CLASSIFIER_SIZE: usize = 224;
+const CLASSIFIER_COVERED: usize = 256;
 const CLASSES: Setting = Setting::count("classes", 1000, "classes of the classifier");
 
-static RESNET_SETTINGS: [Setting; 1] = [CLASSES];
+static RESNET_SETTINGS: [Setting; 3] = [
+    CLASSES,
+    Setting::count_within(
+        "width",
+        64,
+        [1, 1024],
+        "channels of the first stage; each further one has twice as many",
+    ),
+    Setting::choice(
+        "stem",
+        &["quarter", "half", "whole"],
+        "share of the image's sides that the stages begin with: quarter is the published stem, half and whole are for small pictures",
+    ),
+];
 static EFFICIENTNET_SETTINGS: [Setting; 2] = [
     Setting::choice(
         "layout",
@@ -179,21 +193,32 @@ const fn dinov2_settings(defaults: DinoV2) -> [Setting; 6] {
     ]
 }
 
-/// A classifier of images, evaluated as torchvision does: 256 pixels covered, 224 of them kept.
-fn classifier(graph: Graph, filter: PillowFilter) -> Parts {
+/// A classifier of images of this side, evaluated with the shorter side of an image scaled to `covered`.
+fn classifier(graph: Graph, filter: PillowFilter, side: usize, covered: usize) -> Parts {
     let fit = Fit::CoverAndCrop {
-        covered: 256,
-        kept: CLASSIFIER_SIZE,
+        covered,
+        kept: side,
     };
     Parts {
         preprocessing: Some(Preprocess { fit, filter }),
-        ..Parts::new(graph, "image", [1, 3, CLASSIFIER_SIZE, CLASSIFIER_SIZE])
+        ..Parts::new(graph, "image", [1, 3, side, side])
     }
 }
 
 fn build_resnet(network: ResNet, settings: &Resolved) -> Result<Parts, ModelError> {
-    let graph = network.graph(settings.count("classes"))?;
-    Ok(classifier(graph, PillowFilter::Bilinear))
+    // Small pictures have no margin to give away.
+    let (stem, side, covered) = match settings.choice("stem") {
+        "half" => (Stem::Half, 64, 64),
+        "whole" => (Stem::Whole, 32, 32),
+        _ => (Stem::Quarter, CLASSIFIER_SIZE, CLASSIFIER_COVERED),
+    };
+    let config = ResNetConfig {
+        classes: settings.count("classes"),
+        width: settings.count("width"),
+        stem,
+    };
+    let graph = network.graph(&config)?;
+    Ok(classifier(graph, PillowFilter::Bilinear, side, covered))
 }
 
 fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
@@ -208,7 +233,12 @@ fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, Mod
     };
     Ok(Parts {
         other_layouts: vec![other],
-        ..classifier(graph, PillowFilter::Bicubic)
+        ..classifier(
+            graph,
+            PillowFilter::Bicubic,
+            CLASSIFIER_SIZE,
+            CLASSIFIER_COVERED,
+        )
     })
 }
 

@@ -57,7 +57,7 @@ fn settings_that_do_not_fit_together_are_refused() {
     assert!(error("conv2d", &["groups=3"]).contains("that 3 groups divide"));
     assert_eq!(
         error("resnet50", &["layuot=timm"]),
-        "resnet50 has no setting `layuot`; it has classes"
+        "resnet50 has no setting `layuot`; it has classes, width, stem"
     );
 }
 
@@ -110,6 +110,26 @@ fn values_can_be_tapped_by_their_public_names() {
             .value_shape(graph.find("features").unwrap(), &sizes)
             .unwrap();
         assert_eq!(features[2..], [4, 5], "{name}");
+    }
+}
+
+#[test]
+fn small_resnets_keep_larger_maps_and_the_public_names() {
+    let published = zoo::build("resnet18", &Settings::none()).unwrap().graph;
+    let rows = [("quarter", 224, 7), ("half", 64, 4), ("whole", 32, 4)];
+    for (stem, side, features) in rows {
+        let settings = Settings::none().with("stem", stem).with("width", 8);
+        let model = zoo::build("resnet18", &settings.with("classes", 5)).unwrap();
+        let shapes = model.input_shapes(None, None).unwrap();
+        assert_eq!(shapes[0].1, [1, 3, side, side], "{stem}");
+        let sizes = model.graph.bind(&shapes).unwrap();
+        let map = model.graph.find("features").unwrap();
+        let map = model.graph.value_shape(map, &sizes).unwrap();
+        assert_eq!(map, [1, 64, features, features], "{stem}");
+        let names = |graph: &percept_graph::Graph| -> Vec<String> {
+            graph.params().iter().map(|p| p.name.clone()).collect()
+        };
+        assert_eq!(names(&model.graph), names(&published), "{stem}");
     }
 }
 
