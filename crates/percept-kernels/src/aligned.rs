@@ -60,9 +60,15 @@ impl AlignedBuf {
     fn mapped(len_bytes: usize) -> Option<AlignedBuf> {
         // Room to start on a huge page; what lies before it is never touched.
         let mut mapping = MmapMut::map_anon(len_bytes + HUGE_PAGE_BYTES).ok()?;
-        #[cfg(target_os = "linux")]
-        let _ = mapping.advise(memmap2::Advice::HugePage); // a wish: slower without, not wrong
         let before = mapping.as_ptr().align_offset(HUGE_PAGE_BYTES);
+        // Wishes: slower or larger without, not wrong. A huge page at the end would be resident beyond the buffer.
+        #[cfg(target_os = "linux")]
+        {
+            let end = len_bytes % HUGE_PAGE_BYTES;
+            let whole = len_bytes - end;
+            let _ = mapping.advise_range(memmap2::Advice::HugePage, before, whole);
+            let _ = mapping.advise_range(memmap2::Advice::NoHugePage, before + whole, end);
+        }
         let start = NonNull::new(mapping.get_mut(before..before + len_bytes)?.as_mut_ptr())?;
         Some(AlignedBuf {
             start,

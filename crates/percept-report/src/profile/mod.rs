@@ -4,14 +4,14 @@
 //! children, so nothing is counted twice and children never exceed their parent. What the runs took beyond their
 //! steps is a row of its own.
 
+mod tables;
+
 use std::collections::BTreeMap;
 
 use percept_engine::{MemoryAtPeak, Recording, StepInfo};
 use serde::Serialize;
 
 use crate::spread::Spread;
-use crate::table::Table;
-use crate::units::{bytes, count, milliseconds, percent};
 
 /// What a row of the table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -328,103 +328,6 @@ impl Profile {
         };
         ordered.iter().map(row).collect()
     }
-
-    /// The table of a selection.
-    pub fn table(&self, selection: Selection) -> String {
-        let mut table = Table::new(&[
-            "<layer", "<op", "ms", "p10..p90", "share", "MACs", "GFLOP/s", "of peak", "alloc",
-            "live", "weights", "<note",
-        ]);
-        let indented = matches!(selection.grouping, Grouping::Module { .. })
-            && selection.order == Order::Execution;
-        for row in self.rows(selection) {
-            let indent = if indented {
-                "  ".repeat(row.depth)
-            } else {
-                String::new()
-            };
-            let fused = row.note.starts_with("in ");
-            let winograd = row.note.starts_with("winograd");
-            let or_blank = |blank: bool, text: String| if blank { String::new() } else { text };
-            let rate = row
-                .gflops_per_s
-                .map_or_else(String::new, |rate| format!("{rate:.1}"));
-            table.row([
-                format!("{indent}{}", row.name),
-                row.op,
-                or_blank(fused, milliseconds(row.time_ms.median)),
-                or_blank(
-                    fused,
-                    format!(
-                        "{}..{}",
-                        milliseconds(row.time_ms.p10),
-                        milliseconds(row.time_ms.p90)
-                    ),
-                ),
-                or_blank(fused, percent(row.share)),
-                row.macs.map_or_else(
-                    || "by data".to_owned(),
-                    |macs| or_blank(macs == 0, count(macs)),
-                ),
-                rate,
-                row.share_of_peak.map_or_else(String::new, percent),
-                or_blank(row.allocated_bytes == 0, bytes(row.allocated_bytes as u64)),
-                or_blank(row.live_bytes == 0, bytes(row.live_bytes as u64)),
-                or_blank(row.weight_bytes == 0, bytes(row.weight_bytes as u64)),
-                if winograd {
-                    format!("{} (effective rate)", row.note)
-                } else {
-                    row.note
-                },
-            ]);
-        }
-        table.render()
-    }
-
-    /// What holds memory at the peak, as a table.
-    pub fn memory_table(&self, top: usize) -> String {
-        let memory = &self.memory;
-        let mut table = Table::new(&["<held at the peak", "bytes"]);
-        for holder in memory.values.iter().take(top) {
-            table.row([
-                format!("  output of {}", holder.name),
-                bytes(holder.bytes as u64),
-            ]);
-        }
-        let rest: usize = memory
-            .values
-            .iter()
-            .skip(top)
-            .map(|holder| holder.bytes)
-            .sum();
-        if rest > 0 {
-            table.row([
-                format!("  {} more values", memory.values.len() - top),
-                bytes(rest as u64),
-            ]);
-        }
-        table.row([
-            "intermediate values".to_owned(),
-            bytes(memory.live_bytes as u64),
-        ]);
-        table.row([
-            "  arena, with what the plan could not fill".to_owned(),
-            bytes(memory.arena_bytes as u64),
-        ]);
-        table.row([
-            "packed weights and constants".to_owned(),
-            bytes(memory.weight_bytes as u64),
-        ]);
-        table.row([
-            "working memory of the threads".to_owned(),
-            bytes(memory.scratch_bytes as u64),
-        ]);
-        table.row([
-            "all together (arena + weights + working)".to_owned(),
-            bytes(memory.total_bytes() as u64),
-        ]);
-        format!("peak at {}\n{}", memory.step, table.render())
-    }
 }
 
 /// The algorithm, and the share of its tiles that was computed where empty ones were skipped.
@@ -472,140 +375,4 @@ fn sort(rows: &mut [ProfileRow], order: Order) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use percept_engine::{Run, StepTime};
-    use std::time::Duration;
-
-    fn info(
-        step: usize,
-        name: &str,
-        kind: &'static str,
-        macs: u64,
-        absorbed: &[(&str, &'static str)],
-    ) -> StepInfo {
-        StepInfo {
-            step,
-            name: name.to_owned(),
-            kind,
-            algorithm: (kind == "Conv2d").then(|| "winograd4".to_owned()),
-            absorbed: absorbed
-                .iter()
-                .map(|(name, kind)| ((*name).to_owned(), *kind))
-                .collect(),
-            macs: Some(macs),
-            other_ops: Some(0),
-            allocated_bytes: 1000 * (step + 1),
-            live_bytes: 2000,
-            weight_bytes: 0,
-            is_constant: false,
-        }
-    }
-
-    fn profile() -> Profile {
-        let infos = vec![
-            info(
-                0,
-                "layer1.0.conv1",
-                "Conv2d",
-                4_000_000,
-                &[("layer1.0.bn1", "BatchNorm")],
-            ),
-            info(1, "layer1.0.conv2", "Conv2d", 2_000_000, &[]),
-            info(2, "fc", "Linear", 1_000_000, &[]),
-        ];
-        let ms = Duration::from_millis;
-        let run = |times: [u64; 3], total: u64| Run {
-            steps: times
-                .iter()
-                .enumerate()
-                .map(|(step, &t)| StepTime {
-                    step,
-                    start: ms(0),
-                    elapsed: ms(t),
-                })
-                .collect(),
-            total: ms(total),
-            bindings: Default::default(),
-            computed: Default::default(),
-        };
-        let mut recording = Recording::default();
-        recording.runs = vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)];
-        let memory = MemoryAtPeak {
-            step: "layer1.0.conv2".to_owned(),
-            values: vec![percept_engine::Holder {
-                name: "layer1.0.conv1".to_owned(),
-                bytes: 1000,
-            }],
-            live_bytes: 1000,
-            arena_bytes: 1024,
-            weight_bytes: 10,
-            scratch_bytes: 20,
-            state_bytes: 0,
-        };
-        Profile::new(infos, &recording, memory, 100.0)
-    }
-
-    fn select(grouping: Grouping, order: Order) -> Selection {
-        Selection {
-            grouping,
-            order,
-            top: None,
-        }
-    }
-
-    #[test]
-    fn children_sum_to_their_parent() {
-        let rows = profile().rows(select(Grouping::Module { depth: 3 }, Order::Execution));
-        let time = |name: &str| {
-            rows.iter()
-                .find(|row| row.name == name)
-                .expect(name)
-                .time_ms
-                .median
-        };
-        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} and {b}");
-        near(time("layer1"), time("layer1.0"));
-        near(
-            time("layer1.0"),
-            time("layer1.0.conv1") + time("layer1.0.conv2"),
-        );
-        near(
-            time("whole network"),
-            time("layer1") + time("fc") + time("(between layers)"),
-        );
-        near(time("(between layers)"), 1.0);
-    }
-
-    #[test]
-    fn a_fused_layer_stands_at_its_host() {
-        let rows = profile().rows(select(Grouping::Layer, Order::Execution));
-        assert_eq!(rows[2].name, "layer1.0.bn1");
-        assert_eq!(rows[2].note, "in layer1.0.conv1");
-        assert_eq!(rows[2].time_ms.median, 0.0);
-    }
-
-    #[test]
-    fn rates_and_order() {
-        let rows = profile().rows(Selection {
-            top: Some(1),
-            ..select(Grouping::Op, Order::Time)
-        });
-        assert_eq!(
-            rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
-            ["whole network", "Conv2d", "(between layers)"]
-        );
-        assert_eq!(rows[1].gflops_per_s, Some(2.0));
-        assert_eq!(rows[1].share_of_peak, Some(0.02));
-        let rows = profile().rows(select(Grouping::Layer, Order::Memory));
-        assert_eq!(rows[1].name, "fc");
-    }
-
-    #[test]
-    fn the_table_reads_well() {
-        insta::assert_snapshot!(
-            profile().table(select(Grouping::Module { depth: 3 }, Order::Execution))
-        );
-        insta::assert_snapshot!(profile().memory_table(5));
-    }
-}
+mod tests;

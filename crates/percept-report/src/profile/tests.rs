@@ -1,0 +1,135 @@
+use super::*;
+use percept_engine::{Run, StepTime};
+use std::time::Duration;
+
+fn info(
+    step: usize,
+    name: &str,
+    kind: &'static str,
+    macs: u64,
+    absorbed: &[(&str, &'static str)],
+) -> StepInfo {
+    StepInfo {
+        step,
+        name: name.to_owned(),
+        kind,
+        algorithm: (kind == "Conv2d").then(|| "winograd4".to_owned()),
+        absorbed: absorbed
+            .iter()
+            .map(|(name, kind)| ((*name).to_owned(), *kind))
+            .collect(),
+        macs: Some(macs),
+        other_ops: Some(0),
+        allocated_bytes: 1000 * (step + 1),
+        live_bytes: 2000,
+        weight_bytes: 0,
+        is_constant: false,
+    }
+}
+
+fn profile() -> Profile {
+    let infos = vec![
+        info(
+            0,
+            "layer1.0.conv1",
+            "Conv2d",
+            4_000_000,
+            &[("layer1.0.bn1", "BatchNorm")],
+        ),
+        info(1, "layer1.0.conv2", "Conv2d", 2_000_000, &[]),
+        info(2, "fc", "Linear", 1_000_000, &[]),
+    ];
+    let ms = Duration::from_millis;
+    let run = |times: [u64; 3], total: u64| Run {
+        steps: times
+            .iter()
+            .enumerate()
+            .map(|(step, &t)| StepTime {
+                step,
+                start: ms(0),
+                elapsed: ms(t),
+            })
+            .collect(),
+        total: ms(total),
+        bindings: Default::default(),
+        computed: Default::default(),
+    };
+    let mut recording = Recording::default();
+    recording.runs = vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)];
+    let memory = MemoryAtPeak {
+        step: "layer1.0.conv2".to_owned(),
+        values: vec![percept_engine::Holder {
+            name: "layer1.0.conv1".to_owned(),
+            bytes: 1000,
+        }],
+        live_bytes: 1000,
+        arena_bytes: 1024,
+        weight_bytes: 10,
+        scratch_bytes: 20,
+        state_bytes: 0,
+    };
+    Profile::new(infos, &recording, memory, 100.0)
+}
+
+fn select(grouping: Grouping, order: Order) -> Selection {
+    Selection {
+        grouping,
+        order,
+        top: None,
+    }
+}
+
+#[test]
+fn children_sum_to_their_parent() {
+    let rows = profile().rows(select(Grouping::Module { depth: 3 }, Order::Execution));
+    let time = |name: &str| {
+        rows.iter()
+            .find(|row| row.name == name)
+            .expect(name)
+            .time_ms
+            .median
+    };
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a} and {b}");
+    near(time("layer1"), time("layer1.0"));
+    near(
+        time("layer1.0"),
+        time("layer1.0.conv1") + time("layer1.0.conv2"),
+    );
+    near(
+        time("whole network"),
+        time("layer1") + time("fc") + time("(between layers)"),
+    );
+    near(time("(between layers)"), 1.0);
+}
+
+#[test]
+fn a_fused_layer_stands_at_its_host() {
+    let rows = profile().rows(select(Grouping::Layer, Order::Execution));
+    assert_eq!(rows[2].name, "layer1.0.bn1");
+    assert_eq!(rows[2].note, "in layer1.0.conv1");
+    assert_eq!(rows[2].time_ms.median, 0.0);
+}
+
+#[test]
+fn rates_and_order() {
+    let rows = profile().rows(Selection {
+        top: Some(1),
+        ..select(Grouping::Op, Order::Time)
+    });
+    assert_eq!(
+        rows.iter().map(|row| row.name.as_str()).collect::<Vec<_>>(),
+        ["whole network", "Conv2d", "(between layers)"]
+    );
+    assert_eq!(rows[1].gflops_per_s, Some(2.0));
+    assert_eq!(rows[1].share_of_peak, Some(0.02));
+    let rows = profile().rows(select(Grouping::Layer, Order::Memory));
+    assert_eq!(rows[1].name, "fc");
+}
+
+#[test]
+fn the_table_reads_well() {
+    insta::assert_snapshot!(
+        profile().table(select(Grouping::Module { depth: 3 }, Order::Execution))
+    );
+    insta::assert_snapshot!(profile().memory_table(5));
+}
