@@ -6,9 +6,9 @@ use finite_differences::{Case, tensor};
 use percept_graph::{
     Activation, ActiveSites, AdaptiveAvgPool2d, Affine, Attention, AvgPool2d, BatchNorm, Binary,
     BinaryKind, Concat, Conv2d, ConvTranspose2d, CrossEntropy, Dropout, Expand, Gather, LayerNorm,
-    LayerScale, Linear, MatMul, MaxPool2d, Op, Pad, ParameterValue, Permute, RANDOM_COUNTER,
-    Reduce, ReduceKind, Reshape, Resize, ResizeMode, ResizeScale, Rulebook, ScatterAdd, Slice,
-    Softmax, SparseConv3d, SparseToDense, Tensor, Window3d,
+    LayerScale, Linear, MatMul, MaxPool2d, Op, Pad, Permute, RANDOM_COUNTER, Reduce, ReduceKind,
+    Reshape, Resize, ResizeMode, ResizeScale, Rulebook, ScatterAdd, Slice, Softmax, SparseConv3d,
+    SparseToDense, Tensor, Window3d,
 };
 use proptest::prelude::*;
 
@@ -242,14 +242,7 @@ fn a_parameter_as_a_value() {
     let mut case = Case::new();
     let x = case.input("x", tensor("x", &[3, 2]));
     let y = case.build(|b| {
-        let token = b.call(
-            "token",
-            ParameterValue {
-                name: "token",
-                shape: vec![1, 2],
-            },
-            &[],
-        );
+        let token = b.parameter("token", &[1, 2]);
         let scaled = b.mul("mul", x, token);
         // Read twice, so that two gradients meet.
         b.add("add", scaled, token)

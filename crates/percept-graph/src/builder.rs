@@ -173,13 +173,33 @@ impl Builder {
     /// Declares a parameter that the public state dict has but that no node reads, such as DINOv2's `mask_token`
     /// in inference: it counts, loads and saves like any other.
     pub fn unread_parameter(&mut self, name: &str, shape: &[usize]) {
+        self.unread(name, shape, true);
+    }
+
+    /// Declares a buffer that the public state dict has but that no node reads.
+    pub fn unread_buffer(&mut self, name: &str, shape: &[usize]) {
+        self.unread(name, shape, false);
+    }
+
+    fn unread(&mut self, name: &str, shape: &[usize], trainable: bool) {
         let name = self.claim(name);
         self.graph.params.push(Parameter {
             name,
             shape: shape.to_vec(),
             init: Initializer::Zeros,
-            trainable: true,
+            trainable,
+            next: None,
         });
+    }
+
+    /// Says what a [`Builder::buffer`] becomes after each training step.
+    pub fn buffer_becomes(&mut self, buffer: ValueId, next: ValueId) {
+        let ValueSource::Node(id, _) = self.graph.value(buffer).source else {
+            unreachable!("a buffer is the output of a node")
+        };
+        for param in self.graph.nodes[id.0].params.clone() {
+            self.graph.params[param.0].next = Some(next);
+        }
     }
 
     /// The shape of a value, in symbols.
@@ -384,6 +404,7 @@ impl Builder {
                 shape,
                 init,
                 trainable,
+                next: None,
             });
         }
         ids
@@ -500,6 +521,21 @@ impl Builder {
             ParameterValue {
                 name,
                 shape: shape.to_vec(),
+                init: Initializer::Normal(0.02),
+                trainable: true,
+            },
+            &[],
+        )
+    }
+    /// A buffer as a value: saved with the parameters, but moved by [`Builder::buffer_becomes`] instead of gradients.
+    pub fn buffer(&mut self, name: &'static str, shape: &[usize], init: Initializer) -> ValueId {
+        self.call(
+            name,
+            ParameterValue {
+                name,
+                shape: shape.to_vec(),
+                init,
+                trainable: false,
             },
             &[],
         )

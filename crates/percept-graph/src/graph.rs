@@ -79,6 +79,8 @@ pub struct Parameter {
     pub init: Initializer,
     /// False for buffers.
     pub trainable: bool,
+    /// For a buffer that training moves: the value that it becomes.
+    pub next: Option<ValueId>,
 }
 
 impl Parameter {

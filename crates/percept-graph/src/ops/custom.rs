@@ -18,10 +18,16 @@ pub trait CustomOp: Operator + Debug + Send + Sync {
     /// Computes the outputs; the message of an error names what was wrong with the inputs.
     fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String>;
 
-    /// The op that gives the gradients of this op's floating-point inputs, in their order. It reads this op's inputs, its
-    /// outputs and the gradients of its floating-point outputs, in this order. Without one the op cannot be trained through.
+    /// The op that gives the gradients of this op's floating-point inputs, in their order, without the
+    /// [constants](CustomOp::constants). It reads this op's inputs, its outputs and the gradients of its floating-point
+    /// outputs, in this order. Without one the op cannot be trained through.
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
         None
+    }
+
+    /// Positions of floating-point inputs that no gradient flows to: what was cached or detached before.
+    fn constants(&self) -> &[usize] {
+        &[]
     }
 }
 
@@ -41,8 +47,8 @@ impl Differentiable for Arc<dyn CustomOp> {
             operands.push(dy);
         }
         let gradients = back.call_many("grad", Op::Custom(gradient), &operands);
-        let floats = (0..back.input_count()).filter(|&i| back.is_float(back.input(i)));
-        let floats: Vec<usize> = floats.collect();
+        let smooth = |&i: &usize| back.is_float(back.input(i)) && !self.constants().contains(&i);
+        let floats: Vec<usize> = (0..back.input_count()).filter(smooth).collect();
         if floats.len() != gradients.len() {
             let (gave, needed) = (gradients.len(), floats.len());
             return Err(format!(

@@ -4,12 +4,15 @@ use super::{Operator, selections};
 use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, Initializer, ParamSpec, TensorType};
 
-/// The parameter itself, as a value of the graph.
+/// The parameter or buffer itself, as a value of the graph.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct ParameterValue {
     pub name: &'static str,
     pub shape: Vec<usize>,
+    pub init: Initializer,
+    /// False for a buffer.
+    pub trainable: bool,
 }
 
 impl Operator for ParameterValue {
@@ -31,11 +34,10 @@ impl Operator for ParameterValue {
         format!("Parameter({:?})", self.shape)
     }
     fn params(&self) -> Vec<ParamSpec> {
-        vec![ParamSpec::new(
-            self.name,
-            self.shape.clone(),
-            Initializer::Normal(0.02),
-        )]
+        vec![ParamSpec {
+            trainable: self.trainable,
+            ..ParamSpec::new(self.name, self.shape.clone(), self.init)
+        }]
     }
 }
 

@@ -27,7 +27,7 @@ impl Graph {
                     false => StateKind::Buffer,
                 },
                 value,
-                next: value,
+                next: param.next.unwrap_or(value),
             });
             value_of.push(value);
         }
