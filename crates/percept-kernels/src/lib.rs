@@ -32,6 +32,7 @@ mod rows;
 pub mod simd;
 pub mod softmax;
 pub mod sparse;
+pub mod spd;
 pub mod strides;
 #[cfg(test)]
 mod testing;
