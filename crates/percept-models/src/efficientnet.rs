@@ -48,7 +48,8 @@ const fn stage(
 }
 
 const STEM_CHANNELS: usize = 32;
-const HEAD_CHANNELS: usize = 1280;
+/// Channels of the last map.
+pub(crate) const HEAD_CHANNELS: usize = 1280;
 const STAGES: [Stage; 7] = [
     stage(1, 3, 1, 16, 1),
     stage(6, 3, 2, 24, 2),
@@ -102,7 +103,8 @@ pub fn renames(from: Layout, to: Layout) -> Result<Vec<(String, String)>, GraphE
     Ok(names(from).into_iter().zip(names(to)).collect())
 }
 
-fn backbone(b: &mut Builder, layout: Layout, image: ValueId) -> ValueId {
+/// From the image to the last map.
+pub(crate) fn backbone(b: &mut Builder, layout: Layout, image: ValueId) -> ValueId {
     let stem = Conv2d::new(3, STEM_CHANNELS, 3).stride(2).padding(1);
     let stem_names = match layout {
         Layout::Torchvision => Unit::Module("0"),

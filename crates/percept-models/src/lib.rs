@@ -20,6 +20,7 @@ pub mod imagenet;
 pub mod layers;
 mod model;
 mod nearest;
+pub mod paco;
 pub mod preprocess;
 pub mod resnet;
 mod settings;

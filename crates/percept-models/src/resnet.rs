@@ -90,13 +90,18 @@ pub struct ResNetConfig {
     pub stem: Stem,
 }
 
+impl ResNetConfig {
+    /// The networks as published.
+    pub const PUBLISHED: ResNetConfig = ResNetConfig {
+        classes: 1000,
+        width: 64,
+        stem: Stem::Quarter,
+    };
+}
+
 impl Default for ResNetConfig {
     fn default() -> Self {
-        Self {
-            classes: 1000,
-            width: 64,
-            stem: Stem::Quarter,
-        }
+        Self::PUBLISHED
     }
 }
 
@@ -117,13 +122,34 @@ impl ResNet {
         }
     }
 
+    /// Channels of the last map.
+    pub(crate) fn channels(self, config: &ResNetConfig) -> usize {
+        self.block().out_channels(config.width << 3)
+    }
+
     /// The network: `image` [N, 3, H, W] to `logits` [N, classes]; `features` names the last map.
     pub fn graph(self, config: &ResNetConfig) -> Result<Graph, GraphError> {
-        let block = self.block();
         let mut b = Builder::new("ResNet");
         let image = image_input(&mut b, 1);
-        let mut x = config.stem.build(&mut b, image, config.width);
+        let x = self.features(&mut b, config, image);
+        b.name("features", x);
 
+        let x = b.leaf("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, &[x]);
+        let x = b.flatten("flatten", x, 1);
+        let logits = b.linear("fc", x, self.channels(config), config.classes);
+        b.output("logits", logits);
+        b.finish()
+    }
+
+    /// From the image to the last map.
+    pub(crate) fn features(
+        self,
+        b: &mut Builder,
+        config: &ResNetConfig,
+        image: ValueId,
+    ) -> ValueId {
+        let block = self.block();
+        let mut x = config.stem.build(b, image, config.width);
         let mut channels = config.width;
         for (stage, depth) in self.stage_depths().into_iter().enumerate() {
             let width = config.width << stage;
@@ -138,13 +164,7 @@ impl ResNet {
                 x
             });
         }
-        b.name("features", x);
-
-        let x = b.leaf("avgpool", AdaptiveAvgPool2d { output: [1, 1] }, &[x]);
-        let x = b.flatten("flatten", x, 1);
-        let logits = b.linear("fc", x, channels, config.classes);
-        b.output("logits", logits);
-        b.finish()
+        x
     }
 }
 

@@ -6,6 +6,7 @@ use crate::centerpoint;
 use crate::dinov2::DinoV2;
 use crate::efficientnet::{self, Layout};
 use crate::layers;
+use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::resnet::{ResNet, ResNetConfig, Stem};
 use crate::{Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, nearest};
@@ -65,6 +66,7 @@ impl Entry {
 pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
     centerpoint::ENTRIES
         .iter()
+        .chain(paco::ENTRIES)
         .chain(BACKBONES)
         .chain(layers::ENTRIES)
 }
@@ -86,24 +88,23 @@ pub fn build(name: &str, settings: &Settings) -> Result<Model, ModelError> {
 }
 
 /// Side of the images that the classifiers were trained on, and what torchvision scales an image to for it.
-const CLASSIFIER_SIZE: usize = 224;
+pub(crate) const CLASSIFIER_SIZE: usize = 224;
 const CLASSIFIER_COVERED: usize = 256;
 const CLASSES: Setting = Setting::count("classes", 1000, "classes of the classifier");
 
-static RESNET_SETTINGS: [Setting; 3] = [
-    CLASSES,
-    Setting::count_within(
-        "width",
-        64,
-        [1, 1024],
-        "channels of the first stage; each further one has twice as many",
-    ),
-    Setting::choice(
-        "stem",
-        &["quarter", "half", "whole"],
-        "share of the image's sides that the stages begin with: quarter is the published stem, half and whole are for small pictures",
-    ),
-];
+pub(crate) const WIDTH: Setting = Setting::count_within(
+    "width",
+    64,
+    [1, 1024],
+    "channels of a ResNet's first stage; each further one has twice as many",
+);
+pub(crate) const STEM: Setting = Setting::choice(
+    "stem",
+    &["quarter", "half", "whole"],
+    "share of the image's sides that a ResNet's stages begin with: quarter is the published stem, half and whole are for small pictures",
+);
+
+static RESNET_SETTINGS: [Setting; 3] = [CLASSES, WIDTH, STEM];
 static EFFICIENTNET_SETTINGS: [Setting; 2] = [
     Setting::choice(
         "layout",
@@ -194,7 +195,7 @@ const fn dinov2_settings(defaults: DinoV2) -> [Setting; 6] {
 }
 
 /// A classifier of images of this side, evaluated with the shorter side of an image scaled to `covered`.
-fn classifier(graph: Graph, filter: PillowFilter, side: usize, covered: usize) -> Parts {
+pub(crate) fn classifier(graph: Graph, filter: PillowFilter, side: usize, covered: usize) -> Parts {
     let fit = Fit::CoverAndCrop {
         covered,
         kept: side,
@@ -206,19 +207,30 @@ fn classifier(graph: Graph, filter: PillowFilter, side: usize, covered: usize) -
 }
 
 fn build_resnet(network: ResNet, settings: &Resolved) -> Result<Parts, ModelError> {
+    let config = ResNetConfig::from_settings(settings);
     // Small pictures have no margin to give away.
-    let (stem, side, covered) = match settings.choice("stem") {
-        "half" => (Stem::Half, 64, 64),
-        "whole" => (Stem::Whole, 32, 32),
-        _ => (Stem::Quarter, CLASSIFIER_SIZE, CLASSIFIER_COVERED),
-    };
-    let config = ResNetConfig {
-        classes: settings.count("classes"),
-        width: settings.count("width"),
-        stem,
+    let (side, covered) = match config.stem {
+        Stem::Half => (64, 64),
+        Stem::Whole => (32, 32),
+        Stem::Quarter => (CLASSIFIER_SIZE, CLASSIFIER_COVERED),
     };
     let graph = network.graph(&config)?;
     Ok(classifier(graph, PillowFilter::Bilinear, side, covered))
+}
+
+impl ResNetConfig {
+    /// What the settings `classes`, `width` and `stem` describe.
+    pub(crate) fn from_settings(settings: &Resolved) -> Self {
+        Self {
+            classes: settings.count("classes"),
+            width: settings.count("width"),
+            stem: match settings.choice("stem") {
+                "half" => Stem::Half,
+                "whole" => Stem::Whole,
+                _ => Stem::Quarter,
+            },
+        }
+    }
 }
 
 fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {

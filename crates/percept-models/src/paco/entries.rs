@@ -1,0 +1,142 @@
+//! PaCo-2 in the zoo.
+
+use super::selection::MOST_PARTS;
+use super::{Backbone, LossForm, Matching, Objective, Paco};
+use crate::preprocess::PillowFilter;
+use crate::resnet::{ResNet, ResNetConfig};
+use crate::zoo::{CLASSIFIER_SIZE, Entry, Parts, STEM, WIDTH, classifier};
+use crate::{ModelError, Resolved, Setting, Task};
+
+const WEIGHTS: [f64; 2] = [0.0, 1000.0];
+
+static SETTINGS: [Setting; 17] = [
+    Setting::choice(
+        "backbone",
+        &["resnet50", "efficientnet-b0", "resnet18"],
+        "what makes the features",
+    ),
+    WIDTH,
+    STEM,
+    Setting::count("classes", Paco::STABLE.classes, "classes of the classifier"),
+    Setting::count_within(
+        "image_size",
+        CLASSIFIER_SIZE,
+        [32, 4096],
+        "side of the images",
+    ),
+    Setting::count_within("d", Paco::STABLE.d, [1, 1024], "dimensions of a part"),
+    Setting::count_within("r", Paco::STABLE.window, [1, 64], "side of a part's window"),
+    Setting::count_within(
+        "parts",
+        Paco::STABLE.parts,
+        [1, MOST_PARTS],
+        "parts of a view",
+    ),
+    Setting::choice(
+        "objective",
+        &["stable", "published"],
+        "what training minimises: repaired, or as published, which collapses",
+    ),
+    Setting::choice(
+        "loss",
+        &["exact", "gram", "naive"],
+        "how the contrast is computed; all give the same",
+    ),
+    Setting::choice(
+        "matching",
+        &["mahalanobis", "cosine"],
+        "what makes parts of two views belong together",
+    ),
+    Setting::count_within(
+        "hardest",
+        16,
+        [0, 1 << 15],
+        "nearest candidates that a negative is chosen from (0: all)",
+    ),
+    Setting::number(
+        "lambda_pac",
+        Paco::STABLE.lambda_pac,
+        WEIGHTS,
+        "weight of the contrast",
+    ),
+    Setting::number(
+        "eta_soc",
+        Paco::STABLE.eta_soc,
+        WEIGHTS,
+        "weight of the consistency",
+    ),
+    Setting::number(
+        "alpha",
+        Paco::STABLE.alpha,
+        WEIGHTS,
+        "margin of the contrast",
+    ),
+    Setting::number(
+        "gamma",
+        Paco::STABLE.gamma,
+        [0.0, 1.0],
+        "weight of strong parts in the cross-entropy",
+    ),
+    Setting::number(
+        "eps",
+        Paco::STABLE.eps,
+        [1e-9, 1.0],
+        "ridge of the published covariances",
+    ),
+];
+
+pub(crate) static ENTRIES: &[Entry] = &[Entry {
+    name: "paco",
+    description: "PaCo-2, fine-grained classes by parts: ResNet-50 or EfficientNet-B0",
+    task: Task::Classify,
+    settings: &SETTINGS,
+    build,
+}];
+
+impl Paco {
+    /// The network that the settings of the entry `paco` describe.
+    pub fn from_settings(settings: &Resolved) -> Self {
+        Paco {
+            backbone: match settings.choice("backbone") {
+                "efficientnet-b0" => Backbone::EfficientNetB0,
+                "resnet18" => Backbone::ResNet(ResNet::R18, ResNetConfig::from_settings(settings)),
+                _ => Backbone::ResNet(ResNet::R50, ResNetConfig::from_settings(settings)),
+            },
+            classes: settings.count("classes"),
+            d: settings.count("d"),
+            window: settings.count("r"),
+            parts: settings.count("parts"),
+            objective: match settings.choice("objective") {
+                "published" => Objective::Published,
+                _ => Objective::Stable,
+            },
+            loss: match settings.choice("loss") {
+                "naive" => LossForm::Naive,
+                "gram" => LossForm::Gram,
+                _ => LossForm::Exact,
+            },
+            matching: match settings.choice("matching") {
+                "cosine" => Matching::Cosine,
+                _ => Matching::Mahalanobis,
+            },
+            hardest: Some(settings.count("hardest")).filter(|&most| most > 0),
+            lambda_pac: settings.number("lambda_pac"),
+            eta_soc: settings.number("eta_soc"),
+            alpha: settings.number("alpha"),
+            beta: Paco::STABLE.beta,
+            gamma: settings.number("gamma"),
+            eps: settings.number("eps"),
+        }
+    }
+}
+
+fn build(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+    let graph = Paco::from_settings(settings).graph()?;
+    let side = settings.count("image_size");
+    // Torchvision's share; the small pictures of other stems have no margin to give away.
+    let covered = match settings.choice("stem") {
+        "quarter" => side * 8 / 7,
+        _ => side,
+    };
+    Ok(classifier(graph, PillowFilter::Bilinear, side, covered))
+}
