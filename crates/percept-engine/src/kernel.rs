@@ -131,7 +131,11 @@ impl Kernel {
         sizes: &Sizes<'_>,
     ) -> Result<Kernel, EngineError> {
         let node = graph.node(step.node);
-        let training = || TrainingKernel::prepare(cpu, node, mode, sizes).map(Kernel::Training);
+        let training = || {
+            let activation = step.fused.activation;
+            let kernel = TrainingKernel::prepare(cpu, node, activation, mode, sizes)?;
+            Ok::<_, EngineError>(Kernel::Training(kernel))
+        };
         if node.param_values().is_some() {
             return training();
         }

@@ -63,7 +63,7 @@ fn is_pointwise(graph: &Graph, step: &Step) -> bool {
     }
 }
 
-/// conv(x) + r or linear(x) + r: added while the tile is in the cache. Of two candidates the later one is taken, because
+/// conv(x) + r or linear(x) + r, and in training the gradient of a value that somebody else reads too: added while the tile is in the cache. Of two candidates the later one is taken, because
 /// the other operand exists by then.
 pub fn residuals(graph: &Graph, lowered: &mut Lowered) {
     let sole_readers = lowered.sole_readers();
@@ -85,10 +85,11 @@ pub fn residuals(graph: &Graph, lowered: &mut Lowered) {
         let candidate = |value: ValueId, other: ValueId| {
             let &i = producers.get(&value)?;
             let step = &lowered.steps[i];
-            let contraction = matches!(
-                graph.node(step.node).op,
-                Op::Conv2d(_) | Op::Linear(_) | Op::SparseConv3d(_)
-            );
+            let op = &graph.node(step.node).op;
+            let contraction = match graph.states().is_empty() {
+                true => matches!(op, Op::Conv2d(_) | Op::Linear(_) | Op::SparseConv3d(_)),
+                false => matches!(op, Op::Conv2dInputGradient(_)),
+            };
             let free = step.fused.residual.is_none()
                 && step.fused.activation.is_none()
                 && !removed.contains(&i);

@@ -2,6 +2,7 @@
 
 mod fold;
 mod fuse;
+mod train;
 
 use percept_graph::Graph;
 
@@ -12,6 +13,8 @@ use crate::lowering::Lowered;
 /// Where parameters are state there is nothing to fold, and hardly a value that the backward pass does not read as well.
 pub fn run(graph: &Graph, lowered: &mut Lowered) {
     if !graph.states().is_empty() {
+        train::activations(graph, lowered);
+        fuse::residuals(graph, lowered);
         return;
     }
     fold::batch_norms(graph, lowered);

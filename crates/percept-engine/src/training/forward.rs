@@ -1,6 +1,6 @@
 //! Forward ops of a training graph: layers whose parameters are tensors that change from run to run, and what only training has.
 
-use percept_graph::Op;
+use percept_graph::{Activation, Op};
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
     choose_algorithm, conv_transpose2d, conv2d,
@@ -41,6 +41,7 @@ pub enum Forward {
         shape: ChannelShape,
         eps: f32,
         momentum: f32,
+        rectified: bool,
     },
     Scale {
         dims: Vec<usize>,
@@ -77,6 +78,7 @@ impl Forward {
     pub fn prepare(
         cpu: &Cpu,
         op: &Op,
+        activation: Option<Activation>,
         mode: Mode,
         sizes: &Sizes<'_>,
     ) -> Result<Option<Self>, EngineError> {
@@ -102,6 +104,7 @@ impl Forward {
                 shape: shapes::channels(x()),
                 eps: op.norm.eps,
                 momentum: op.norm.momentum,
+                rectified: activation == Some(Activation::Relu),
             },
             Op::LayerScale(_) => Self::Scale { dims: x().to_vec() },
             Op::SparseConv3d(op) => Self::SparseConv(shapes::sparse_conv(op)),
@@ -189,6 +192,7 @@ impl Forward {
                 shape,
                 eps,
                 momentum,
+                rectified,
             } => {
                 let ([x, gamma, beta], [y, mean, variance, running_mean, running_variance]) =
                     (reads, writes)
@@ -198,6 +202,7 @@ impl Forward {
                 let norm = BatchNormTraining {
                     eps: *eps,
                     momentum: *momentum,
+                    rectified: *rectified,
                     gamma,
                     beta,
                     mean,

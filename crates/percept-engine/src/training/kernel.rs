@@ -1,6 +1,6 @@
 //! A kernel of a training graph with everything decided but the tensors: parameters are tensors here.
 
-use percept_graph::{Bindings, Node};
+use percept_graph::{Activation, Bindings, Node};
 use percept_kernels::Cpu;
 
 use super::forward::Forward;
@@ -27,14 +27,15 @@ pub struct Sizes<'a> {
 }
 
 impl TrainingKernel {
-    /// The kernel of a node that only training graphs have, or whose parameters are values.
+    /// The kernel of a node that only training graphs have, or whose parameters are values, with what was fused into it.
     pub fn prepare(
         cpu: &Cpu,
         node: &Node,
+        activation: Option<Activation>,
         mode: Mode,
         sizes: &Sizes<'_>,
     ) -> Result<Self, EngineError> {
-        if let Some(kernel) = Forward::prepare(cpu, &node.op, mode, sizes)? {
+        if let Some(kernel) = Forward::prepare(cpu, &node.op, activation, mode, sizes)? {
             return Ok(Self::Forward(kernel));
         }
         let gradient = Gradient::prepare(&node.op, mode, sizes).map(Self::Gradient);

@@ -77,11 +77,13 @@ impl PackedConv {
                 Weights::Implicit(ImplicitWeights::pack(cpu, shape, weight_oihw))
             }
             ConvAlgorithm::Winograd4 => Weights::Winograd4(WinogradWeights::pack::<F4, 4, 6>(
+                cpu,
                 shape.out_channels,
                 shape.in_channels,
                 weight_oihw,
             )),
             ConvAlgorithm::Winograd2 => Weights::Winograd2(WinogradWeights::pack::<F2, 2, 4>(
+                cpu,
                 shape.out_channels,
                 shape.in_channels,
                 weight_oihw,

@@ -1,6 +1,8 @@
 //! Batch normalisation in training, channel by channel: what one channel has in all samples mostly stays in the second-level
 //! cache from the statistics to the normalisation.
 
+use super::batch_norm_rows;
+use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
@@ -14,6 +16,8 @@ use crate::simd::{LANES, Simd};
 pub struct BatchNormTraining<'a> {
     pub eps: f32,
     pub momentum: f32,
+    /// Whether a ReLU follows.
+    pub rectified: bool,
     pub gamma: &'a [f32],
     pub beta: &'a [f32],
     /// The batch's statistics.
@@ -30,7 +34,7 @@ pub struct BatchNormTraining<'a> {
 pub fn batch_norm_training(
     cpu: &Cpu,
     shape: &ChannelShape,
-    norm: BatchNormTraining<'_>,
+    mut norm: BatchNormTraining<'_>,
     x: &[f32],
     y: &mut [f32],
 ) {
@@ -52,42 +56,49 @@ pub fn batch_norm_training(
     if x.is_empty() {
         return;
     }
-    let count = (shape.batch * shape.area) as f64;
-    let (eps, momentum) = (f64::from(norm.eps), f64::from(norm.momentum));
+    if shape.area == 1 {
+        return batch_norm_rows::training(cpu, shape, norm, x, y);
+    }
+    let eps = f64::from(norm.eps);
     let (gamma, beta) = (norm.gamma, norm.beta);
-    let [mean, variance, running_mean, running_variance] = [
-        norm.mean,
-        norm.variance,
-        norm.running_mean,
-        norm.running_variance,
-    ]
-    .map(SharedMut::new);
+    let [mean, variance] = [&mut *norm.mean, &mut *norm.variance].map(SharedMut::new);
     let y = SharedMut::new(y);
     cpu.parallel(shape.channels, &|c, _| {
         let planes = Planes { shape, channel: c };
         let (m, v) = cpu.isa().run(Statistics { planes, x });
-        let set = |target: &SharedMut<'_, f32>, value: &dyn Fn(f64) -> f64| {
-            // SAFETY: each channel has its own number.
-            let target = unsafe { target.slice(c..c + 1) };
-            target[0] = value(f64::from(target[0])) as f32;
-        };
-        set(&mean, &|_| m);
-        set(&variance, &|_| v);
-        set(&running_mean, &|old| (1.0 - momentum) * old + momentum * m);
-        let unbiased = v * count / (count - 1.0);
-        set(&running_variance, &|old| {
-            (1.0 - momentum) * old + momentum * unbiased
-        });
+        // SAFETY: each channel has its own numbers.
+        unsafe {
+            mean.slice(c..c + 1)[0] = m as f32;
+            variance.slice(c..c + 1)[0] = v as f32;
+        }
         let line = Line {
             planes,
             x,
             centre: m as f32,
             scale: (f64::from(gamma[c]) / (v + eps).sqrt()) as f32,
             shift: beta[c],
+            rectified: norm.rectified,
             y: &y,
         };
         cpu.isa().run(line);
     });
+    norm.move_running(shape.batch * shape.area);
+}
+
+impl BatchNormTraining<'_> {
+    /// Moves the running statistics towards those of a batch of `count` values a channel.
+    pub(super) fn move_running(&mut self, count: usize) {
+        let momentum = f64::from(self.momentum);
+        let moved =
+            |from: f32, to: f64| ((1.0 - momentum) * f64::from(from) + momentum * to) as f32;
+        let unbiased = count as f64 / (count as f64 - 1.0);
+        for (running, &mean) in self.running_mean.iter_mut().zip(&*self.mean) {
+            *running = moved(*running, f64::from(mean));
+        }
+        for (running, &variance) in self.running_variance.iter_mut().zip(&*self.variance) {
+            *running = moved(*running, f64::from(variance) * unbiased);
+        }
+    }
 }
 
 /// The numbers of one channel: a run of `area` in each sample.
@@ -145,6 +156,7 @@ struct Line<'a> {
     centre: f32,
     scale: f32,
     shift: f32,
+    rectified: bool,
     y: &'a SharedMut<'a, f32>,
 }
 
@@ -160,7 +172,12 @@ impl Kernel for Line<'_> {
             // SAFETY: each channel has its own planes.
             let y = unsafe { self.y.slice(range.clone()) };
             for (x, y) in self.x[range].chunks(LANES).zip(y.chunks_mut(LANES)) {
-                s.write(y, s.mul_add(s.sub(s.read(x), centre), scale, shift));
+                let value = s.mul_add(s.sub(s.read(x), centre), scale, shift);
+                let value = match self.rectified {
+                    true => Activation::Relu.apply(s, value),
+                    false => value,
+                };
+                s.write(y, value);
             }
         }
     }
@@ -203,6 +220,9 @@ pub fn batch_norm_gradient(
         norm.dgamma.fill(0.0);
         norm.dbeta.fill(0.0);
         return;
+    }
+    if shape.area == 1 {
+        return batch_norm_rows::gradient(cpu, shape, norm, x, dx);
     }
     let [dgamma, dbeta] = [norm.dgamma, norm.dbeta].map(SharedMut::new);
     let dx = SharedMut::new(dx);
@@ -330,7 +350,9 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(30))]
 
         #[test]
-        fn forward(batch in 1usize..4, channels in 1usize..5, area in 2usize..90, offset in -3f32..3.0) {
+        fn forward(
+            batch in 2usize..40, channels in 1usize..5, area in prop_oneof![Just(1usize), 2usize..90], offset in -3f32..3.0, rectified in any::<bool>(),
+        ) {
             let shape = ChannelShape { batch, channels, area };
             let x: Vec<f32> = numbers(1, shape.len()).iter().map(|v| v + offset).collect();
             let (gamma, beta) = (numbers(2, channels), numbers(3, channels));
@@ -339,6 +361,9 @@ mod tests {
             let [mut mean, mut variance] = [(); 2].map(|()| vec![0.0; channels]);
             let wide = [&x, &gamma, &beta].map(|v| widen(v));
             gradient::batch_norm_training(&shape, 1e-5, &wide[0], &wide[1], &wide[2], &mut y, &mut mean, &mut variance);
+            if rectified {
+                y.iter_mut().for_each(|y| *y = y.max(0.0));
+            }
             let count = (batch * area) as f64;
             let next = |old: f32, new: f64| 0.9 * f64::from(old) + 0.1 * new;
             let next_mean = running.iter().zip(&mean).map(|(&old, &new)| next(old, new));
@@ -353,7 +378,7 @@ mod tests {
                 running_mean.copy_from_slice(&running);
                 running_variance.copy_from_slice(&moved);
                 let norm = BatchNormTraining {
-                    eps: 1e-5, momentum: 0.1, gamma: &gamma, beta: &beta,
+                    eps: 1e-5, momentum: 0.1, rectified, gamma: &gamma, beta: &beta,
                     mean, variance, running_mean, running_variance,
                 };
                 batch_norm_training(cpu, &shape, norm, &x, y);
@@ -361,7 +386,7 @@ mod tests {
         }
 
         #[test]
-        fn backward(batch in 0usize..4, channels in 1usize..5, area in 1usize..90, batch_statistics in any::<bool>()) {
+        fn backward(batch in 0usize..40, channels in 1usize..20, area in prop_oneof![Just(1usize), 1usize..90], batch_statistics in any::<bool>()) {
             let shape = ChannelShape { batch, channels, area };
             let (x, dy) = (numbers(1, shape.len()), numbers(2, shape.len()));
             let (gamma, mean) = (numbers(3, channels), numbers(4, channels));

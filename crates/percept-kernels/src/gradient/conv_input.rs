@@ -1,14 +1,17 @@
 //! The gradient of a convolution by its input: the adjoint applied to dy.
 //!
 //! With stride 1 the adjoint is a convolution itself, of dy with the kernel turned around, so that every fast algorithm
-//! serves. A strided one is a transposed convolution, whose weights have the very same layout.
+//! serves; with strides it is several, interleaved. The rest are transposed convolutions, whose weights have the very same
+//! layout.
 
+use super::conv_phases;
 use crate::conv::{
     ConvShape, ConvTransposeShape, Mode, PackedConv, PackedConvTranspose, choose_algorithm,
     conv_transpose2d, conv2d,
 };
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
+use crate::layout;
 
 /// dx [batch, in_channels, height, width] = adjoint(dy) + residual, with OIHW weights.
 pub fn conv2d_input_gradient(
@@ -31,10 +34,12 @@ pub fn conv2d_input_gradient(
             None => dx.fill(0.0),
         }
     } else if let Some(turned) = as_convolution(shape) {
-        let weight = turn(shape, weight);
+        let weight = turn(cpu, shape, weight);
         let algorithm = choose_algorithm(&turned, mode, cpu.isa());
         let packed = PackedConv::pack(cpu, &turned, algorithm, &weight);
         conv2d(cpu, &turned, &packed, dy, None, epilogue, dx);
+    } else if conv_phases::supports(shape) {
+        conv_phases::input_gradient(cpu, shape, mode, dy, weight, residual, dx);
     } else {
         let transposed = as_transposed(shape);
         let packed = PackedConvTranspose::pack(&transposed, weight);
@@ -87,19 +92,13 @@ fn as_transposed(shape: &ConvShape) -> ConvTransposeShape {
 }
 
 /// The kernel turned around: inputs for outputs, and each tap for its opposite.
-fn turn(shape: &ConvShape, weight: &[f32]) -> Vec<f32> {
+fn turn(cpu: &Cpu, shape: &ConvShape, weight: &[f32]) -> Vec<f32> {
     let (group_in, group_out, taps) = (shape.group_in(), shape.group_out(), shape.taps());
     let mut turned = vec![0.0; weight.len()];
-    for group in 0..shape.groups {
-        let start = group * group_out * group_in * taps;
-        for output in 0..group_out {
-            for input in 0..group_in {
-                let from = &weight[start + (output * group_in + input) * taps..][..taps];
-                let to = &mut turned[start + (input * group_out + output) * taps..][..taps];
-                to.copy_from_slice(from);
-                to.reverse();
-            }
-        }
+    let dims = [shape.groups, group_out, group_in, taps];
+    layout::permute(cpu, &dims, &[0, 2, 1, 3], weight, &mut turned);
+    if taps > 1 {
+        turned.chunks_exact_mut(taps).for_each(<[f32]>::reverse);
     }
     turned
 }

@@ -61,6 +61,8 @@ struct Product<'a> {
     dy: &'a [f32],
     rows: Parts,
     columns: Parts,
+    /// Samples that pass together: several of them where one has few pixels.
+    samples: Parts,
     /// Pixels of one sample.
     pixels: Parts,
 }
@@ -73,6 +75,7 @@ impl<'a> Product<'a> {
             dy,
             rows: Parts::at_most(ROWS, shape.group_out(), TILE_ROWS),
             columns: Parts::at_most(COLUMNS, shape.group_in() * shape.taps(), TILE_COLUMNS),
+            samples: Parts::at_most((DEPTH / shape.out_pixels()).max(1), shape.batch, 1),
             pixels: Parts::at_most(DEPTH, shape.out_pixels(), 1),
         }
     }
@@ -82,7 +85,16 @@ impl<'a> Product<'a> {
     }
 
     fn passes(&self) -> usize {
-        self.shape.batch * self.pixels.count()
+        self.samples.count() * self.pixels.count()
+    }
+
+    /// The pixels of one pass.
+    fn pass(&self, pass: usize) -> PassPixels<'a> {
+        PassPixels {
+            shape: self.shape,
+            samples: self.samples.range(pass / self.pixels.count()),
+            pixels: self.pixels.range(pass % self.pixels.count()),
+        }
     }
 
     /// Parts of the depth, so that there are blocks enough.
@@ -121,6 +133,76 @@ impl<'a> Product<'a> {
     }
 }
 
+/// Some pixels of some samples: the depth of one pass.
+struct PassPixels<'a> {
+    shape: &'a ConvShape,
+    samples: Range<usize>,
+    pixels: Range<usize>,
+}
+
+impl PassPixels<'_> {
+    fn depth(&self) -> usize {
+        self.samples.len() * self.pixels.len()
+    }
+
+    /// dy of `count` channels, a channel a row, and the distance between rows: where it lies, or gathered in `strip`.
+    #[inline(always)]
+    fn gradients<'s>(
+        &self,
+        dy: &'s [f32],
+        first: usize,
+        count: usize,
+        strip: &'s mut [f32],
+    ) -> (&'s [f32], usize) {
+        let area = self.shape.out_pixels();
+        let start = |sample: usize, channel: usize| {
+            (sample * self.shape.out_channels + channel) * area + self.pixels.start
+        };
+        if self.samples.len() == 1 {
+            return (&dy[start(self.samples.start, first)..], area);
+        }
+        let rows = strip.chunks_exact_mut(self.depth()).take(count);
+        for (channel, row) in (first..).zip(rows) {
+            let parts = row.chunks_exact_mut(self.pixels.len());
+            for (sample, part) in self.samples.clone().zip(parts) {
+                part.copy_from_slice(&dy[start(sample, channel)..][..part.len()]);
+            }
+        }
+        (strip, self.depth())
+    }
+
+    /// x under `count` window positions of a group, a position a row, and the distance between rows.
+    #[inline(always)]
+    fn windows<'s>(
+        &self,
+        x: &'s [f32],
+        group: usize,
+        first: usize,
+        count: usize,
+        strip: &'s mut [f32],
+    ) -> (&'s [f32], usize) {
+        let shape = self.shape;
+        let area = shape.in_pixels();
+        let map = |sample: usize| {
+            let first = sample * shape.in_channels + group * shape.group_in();
+            &x[first * area..][..shape.group_in() * area]
+        };
+        let is_plain = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0];
+        if is_plain && self.samples.len() == 1 {
+            let map = map(self.samples.start);
+            return (&map[first * area + self.pixels.start..], area);
+        }
+        let rows = strip.chunks_exact_mut(self.depth()).take(count);
+        for (position, row) in (first..).zip(rows) {
+            let parts = row.chunks_exact_mut(self.pixels.len());
+            for (sample, part) in self.samples.clone().zip(parts) {
+                gather_window(shape, map(sample), position, self.pixels.clone(), part);
+            }
+        }
+        (strip, self.depth())
+    }
+}
+
 /// Some weights of one group, summed over some passes.
 struct Block<'a> {
     product: &'a Product<'a>,
@@ -146,43 +228,31 @@ impl Kernel for Block<'_> {
             output,
             scratch,
         } = self;
-        let Product {
-            shape,
-            x,
-            dy,
-            pixels,
-            ..
-        } = *product;
-        let longest = pixels.longest();
+        let shape = product.shape;
+        let longest = product.samples.longest() * product.pixels.longest();
         let width = columns.len();
-        let [groups, panels, windows] = scratch.floats([
+        let [groups, panels, strip] = scratch.floats([
             groups_len(rows.len(), longest),
             panels_len(width, longest),
             TILE_COLUMNS * longest,
         ]);
-        let (area, out_area) = (shape.in_pixels(), shape.out_pixels());
         let first_pass = passes.start;
         for pass in passes {
-            let (sample, part) = (pass / pixels.count(), pixels.range(pass % pixels.count()));
-            let depth = part.len();
-            let channel = sample * shape.out_channels + group * shape.group_out() + rows.start;
-            let dy = &dy[channel * out_area + part.start..];
-            pack_groups(s, dy, out_area, rows.len(), depth, groups);
-            let map = sample * shape.in_channels + group * shape.group_in();
-            let map = &x[map * area..][..shape.group_in() * area];
+            let pass_pixels = product.pass(pass);
+            let depth = pass_pixels.depth();
+            for row in (0..rows.len()).step_by(TILE_ROWS) {
+                let count = (rows.len() - row).min(TILE_ROWS);
+                let target = &mut groups[row * depth..];
+                let first = group * shape.group_out() + rows.start + row;
+                let (source, stride) = pass_pixels.gradients(product.dy, first, count, strip);
+                pack_groups(s, source, stride, count, depth, target);
+            }
             for column in (0..width).step_by(TILE_COLUMNS) {
                 let count = (width - column).min(TILE_COLUMNS);
-                let panel = &mut panels[column * depth..];
+                let target = &mut panels[column * depth..];
                 let first = columns.start + column;
-                if shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0] {
-                    let source = &map[first * area + part.start..];
-                    pack_panels_transposed(s, source, area, count, depth, panel);
-                } else {
-                    for (index, row) in windows.chunks_exact_mut(depth).take(count).enumerate() {
-                        gather_window(shape, map, first + index, part.clone(), row);
-                    }
-                    pack_panels_transposed(s, windows, depth, count, depth, panel);
-                }
+                let (source, stride) = pass_pixels.windows(product.x, group, first, count, strip);
+                pack_panels_transposed(s, source, stride, count, depth, target);
             }
             let part = DepthPart {
                 depth,

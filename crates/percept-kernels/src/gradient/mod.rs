@@ -5,7 +5,9 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod batch_norm_rows;
 mod conv_input;
+mod conv_phases;
 mod conv_weight;
 mod dense;
 mod layer_norm;

@@ -55,16 +55,17 @@ fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) 
         *value = f64::from(activation.scalar((*value + residual) as f32));
     }
     let (inputs, outputs) = (shape.in_channels, shape.out_channels);
-    let weights = WinogradWeights::pack::<F4, 4, 6>(outputs, inputs, &weight);
     testing::check(&expected, 1e-4, |cpu, y| {
+        let weights = WinogradWeights::pack::<F4, 4, 6>(cpu, outputs, inputs, &weight);
         conv2d::<F4, 4, 6>(cpu, shape, &weights, &x, epilogue, None, y)
     });
-    let weights = WinogradWeights::pack::<F2, 2, 4>(outputs, inputs, &weight);
     testing::check(&expected, 1e-5, |cpu, y| {
+        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, outputs, inputs, &weight);
         conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
     });
     testing::check(&expected, 1e-5, |cpu, y| {
         let epilogue = testing::residual_in_place(epilogue, y);
+        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, outputs, inputs, &weight);
         conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
     });
 }
@@ -137,9 +138,10 @@ fn no_input_channels_leave_the_bias() {
 #[should_panic(expected = "packed weights")]
 fn weights_of_another_tile_size_are_refused() {
     let shape = shape(1, [1, 1], [4, 4], [1, 1]);
-    let weights = WinogradWeights::pack::<F2, 2, 4>(1, 1, &[0.0; 9]);
+    let cpu = Cpu::new(1).unwrap();
+    let weights = WinogradWeights::pack::<F2, 2, 4>(&cpu, 1, 1, &[0.0; 9]);
     conv2d::<F4, 4, 6>(
-        &Cpu::new(1).unwrap(),
+        &cpu,
         &shape,
         &weights,
         &[0.0; 16],

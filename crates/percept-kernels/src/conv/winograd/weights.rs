@@ -1,9 +1,14 @@
-//! Filters in the Winograd domain: U = G g G^T, computed once in f64.
+//! Filters in the Winograd domain: U = G g G^T, eight filters at a time: in training they are transformed in every step.
+
+use std::marker::PhantomData;
 
 use super::transform::Tile;
-use crate::aligned::AlignedBuf;
+use crate::aligned::{AlignedBuf, SharedMut};
 use crate::conv::ConvShape;
+use crate::cpu::Cpu;
 use crate::gemm::tile::TILE_ROWS;
+use crate::isa::Kernel;
+use crate::simd::{LANES, Simd};
 
 /// Output channels that one register tile computes together.
 pub(super) const CHANNEL_GROUP: usize = TILE_ROWS;
@@ -21,6 +26,7 @@ pub(crate) struct WinogradWeights {
 impl WinogradWeights {
     /// Transforms `weight` (OIHW, 3x3). The last group of output channels is padded with zeros.
     pub(crate) fn pack<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+        cpu: &Cpu,
         out_channels: usize,
         in_channels: usize,
         weight: &[f32],
@@ -33,19 +39,17 @@ impl WinogradWeights {
         let groups = out_channels.div_ceil(CHANNEL_GROUP);
         let position_stride = groups * CHANNEL_GROUP * in_channels;
         let mut packed = AlignedBuf::zeroed_floats(IN * IN * position_stride);
-        let values = packed.floats_mut();
-        for (index, filter) in weight.as_chunks::<9>().0.iter().enumerate() {
-            let (output, input) = (index / in_channels, index % in_channels);
-            let (group, member) = (output / CHANNEL_GROUP, output % CHANNEL_GROUP);
-            let place = (group * in_channels + input) * CHANNEL_GROUP + member;
-            for (position, value) in transform::<T, OUT, IN>(filter)
-                .as_flattened()
-                .iter()
-                .enumerate()
-            {
-                values[position * position_stride + place] = *value;
-            }
-        }
+        let target = SharedMut::new(packed.floats_mut());
+        cpu.parallel(groups, &|group, _| {
+            cpu.isa().run(PackGroup::<T, OUT, IN> {
+                filters: weight.as_chunks::<9>().0,
+                outputs: group * CHANNEL_GROUP..out_channels.min((group + 1) * CHANNEL_GROUP),
+                in_channels,
+                position_stride,
+                target: &target,
+                tile: PhantomData,
+            });
+        });
         Self {
             packed,
             in_channels,
@@ -81,20 +85,68 @@ impl WinogradWeights {
     }
 }
 
-/// G g G^T
-fn transform<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
-    filter: &[f32; 9],
-) -> [[f32; IN]; IN] {
-    let mut transformed = [[0.0; IN]; IN];
-    for (i, row) in transformed.iter_mut().enumerate() {
-        let mut half = [0.0; 3];
-        for x in 0..3 {
-            half[x] = (0..3)
-                .map(|y| T::FILTER[i][y] * f64::from(filter[3 * y + x]))
-                .sum();
+/// The filters of one group of output channels.
+struct PackGroup<'a, T, const OUT: usize, const IN: usize> {
+    filters: &'a [[f32; 9]],
+    outputs: std::ops::Range<usize>,
+    in_channels: usize,
+    position_stride: usize,
+    target: &'a SharedMut<'a, f32>,
+    tile: PhantomData<T>,
+}
+
+/// Input channels whose filters fill a vector.
+const INPUTS: usize = LANES / CHANNEL_GROUP;
+
+impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for PackGroup<'_, T, OUT, IN> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let first = self.outputs.start * self.in_channels;
+        for input in (0..self.in_channels).step_by(INPUTS) {
+            let count = (self.in_channels - input).min(INPUTS);
+            let mut taps = [[0.0; LANES]; 9];
+            for next in 0..count {
+                for (member, output) in self.outputs.clone().enumerate() {
+                    let filter = &self.filters[output * self.in_channels + input + next];
+                    for (tap, &value) in taps.iter_mut().zip(filter) {
+                        tap[next * CHANNEL_GROUP + member] = value;
+                    }
+                }
+            }
+            let start = first + input * CHANNEL_GROUP;
+            let transformed = transform::<S, T, OUT, IN>(s, &taps);
+            for (position, &value) in transformed.as_flattened().iter().enumerate() {
+                let start = position * self.position_stride + start;
+                // SAFETY: each group of output channels has its own part of every position.
+                let target = unsafe { self.target.slice(start..start + count * CHANNEL_GROUP) };
+                s.write(target, value);
+            }
         }
-        for (j, value) in row.iter_mut().enumerate() {
-            *value = (0..3).map(|x| T::FILTER[j][x] * half[x]).sum::<f64>() as f32;
+    }
+}
+
+/// G g G^T of eight filters side by side.
+#[inline(always)]
+fn transform<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    s: S,
+    taps: &[[f32; LANES]; 9],
+) -> [[S::V; IN]; IN] {
+    let mut transformed = [[s.splat(0.0); IN]; IN];
+    for i in 0..IN {
+        let mut half = [s.splat(0.0); 3];
+        for x in 0..3 {
+            for y in 0..3 {
+                let factor = s.splat(T::FILTER[i][y] as f32);
+                half[x] = s.mul_add(factor, s.read(&taps[3 * y + x]), half[x]);
+            }
+        }
+        for j in 0..IN {
+            for x in 0..3 {
+                let factor = s.splat(T::FILTER[j][x] as f32);
+                transformed[i][j] = s.mul_add(factor, half[x], transformed[i][j]);
+            }
         }
     }
     transformed

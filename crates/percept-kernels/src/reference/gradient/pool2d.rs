@@ -9,17 +9,24 @@ use crate::reference::Real;
 pub fn max_pool2d_gradient<T: Real>(shape: &Pool2dShape, x: &[T], dy: &[T], dx: &mut [T]) {
     dx.fill(T::ZERO);
     for_each_window(shape, |output, plane, rows, columns| {
-        let mut best: Option<usize> = None;
+        let mut best: Option<(usize, T)> = None;
         for i in rows {
-            for j in columns.clone() {
-                let at = (plane * shape.height + i) * shape.width + j;
-                let wins = |best: usize| !x[best].is_nan() && (x[at] > x[best] || x[at].is_nan());
-                if best.is_none_or(wins) {
-                    best = Some(at);
+            let start = (plane * shape.height + i) * shape.width;
+            for (at, &value) in (start..)
+                .zip(&x[start..start + shape.width])
+                .take(columns.end)
+                .skip(columns.start)
+            {
+                let wins = match best {
+                    None => true,
+                    Some((_, most)) => value > most || value.is_nan() && !most.is_nan(),
+                };
+                if wins {
+                    best = Some((at, value));
                 }
             }
         }
-        if let Some(best) = best {
+        if let Some((best, _)) = best {
             dx[best] += dy[output];
         }
     });
