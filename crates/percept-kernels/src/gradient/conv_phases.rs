@@ -107,6 +107,9 @@ impl Phase<'_> {
 
     /// Writes the map to its places in dx.
     fn scatter(&self, cpu: &Cpu, map: &[f32], residual: Option<&[f32]>, dx: &mut [f32]) {
+        if dx.is_empty() {
+            return;
+        }
         let ConvShape { height, width, .. } = *self.shape;
         let conv = self.convolution();
         let [rows, columns] = match map.is_empty() {
