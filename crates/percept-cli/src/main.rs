@@ -8,6 +8,7 @@ mod options;
 mod outcome;
 mod points;
 mod progress;
+mod training;
 mod verbs;
 
 use std::process::ExitCode;
@@ -17,9 +18,11 @@ use clap::{Parser, Subcommand};
 use crate::fail::{Exit, Fail};
 use crate::options::Common;
 use crate::outcome::Outcome;
-use crate::verbs::{bench, doctor, export, inspect, models, profile, run, verify, world};
+use crate::verbs::{
+    bench, doctor, eval, export, inspect, models, profile, run, train, verify, world,
+};
 
-/// Run, profile, shrink and verify perception networks on plain CPUs.
+/// Run, profile, train and verify perception networks on plain CPUs.
 #[derive(Parser)]
 #[command(
     name = "percept",
@@ -32,6 +35,7 @@ use crate::verbs::{bench, doctor, export, inspect, models, profile, run, verify,
   percept run resnet50 --input cat.jpg          the five likeliest classes
   percept profile resnet50 --by module          where the time and the memory go
   percept bench resnet50 --batch 1,8            how fast it is
+  percept train resnet18                        a classifier of the built-in birds
 
 Without --weights every network runs on seeded weights: right for speed and parity, meaningless for accuracy.
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 bad or corrupt input, 4 a bug of percept.")]
@@ -49,6 +53,8 @@ enum Verb {
     Run(run::Args),
     Profile(profile::Args),
     Bench(bench::Args),
+    Train(train::Args),
+    Eval(eval::Args),
     Verify(verify::Args),
     Export(export::Args),
     World(world::Args),
@@ -84,6 +90,8 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
             Some(outcome) => ("bench", outcome),
             None => return Ok(None),
         },
+        Verb::Train(args) => ("train", train::run(args, common)?),
+        Verb::Eval(args) => ("eval", eval::run(args, common)?),
         Verb::Verify(args) => ("verify", verify::run(args, common)?),
         Verb::Export(args) => ("export", export::run(args, common)?),
         Verb::World(args) => ("world", world::run(args, common)?),

@@ -24,6 +24,7 @@ fn snapshot(step: u64, bytes: usize) -> Snapshot {
             step,
             position: Position::default(),
             best: None,
+            unimproved: 0,
         },
         tensors: vec![("weight".to_owned(), tensor.expect("a tensor"))],
     }

@@ -42,6 +42,7 @@ fn snapshot(step: u64) -> Snapshot {
                 step: step / 3 * 3,
                 metric: step as f64,
             }),
+            unimproved: 0,
         },
         tensors: vec![("weight".to_owned(), tensor.into_owned())],
     }

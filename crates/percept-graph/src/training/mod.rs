@@ -6,9 +6,11 @@
 mod backward;
 mod differentiate;
 mod optimise;
+mod parts;
 mod state;
 
 pub use backward::{Backward, Differentiable};
 pub use differentiate::{Differentiated, differentiate};
 pub use optimise::{LEARNING_RATE, Optimiser, Training};
+pub use parts::{PART_SHARE, TrainingInParts};
 pub use state::RANDOM_COUNTER;

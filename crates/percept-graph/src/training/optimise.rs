@@ -71,7 +71,7 @@ impl Training {
     }
 
     /// Moves one parameter. Operands: weight, gradient, moments, learning rate, and then what there is.
-    fn update(
+    pub(super) fn update(
         &self,
         b: &mut Builder,
         weight: ValueId,
@@ -112,7 +112,7 @@ fn name_of(graph: &Graph, state: ValueId) -> String {
 }
 
 /// How many steps there have been, this one included.
-fn step_count(b: &mut Builder) -> ValueId {
+pub(super) fn step_count(b: &mut Builder) -> ValueId {
     let before = b.add_state("optimiser.steps", StateKind::Moment, TensorType::f32([]));
     let one_more = Affine::scaled(1.0).shifted(1.0);
     let count = b.append(

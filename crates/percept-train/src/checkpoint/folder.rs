@@ -72,7 +72,17 @@ impl CheckpointFolder {
 
     /// Where the checkpoint of a step is.
     pub fn path_of(&self, step: u64) -> PathBuf {
-        self.path.join(format!("{PREFIX}{step:09}{SUFFIX}"))
+        Self::path_in(&self.path, step)
+    }
+
+    /// Where the checkpoint of a step is in a folder.
+    pub fn path_in(folder: &Path, step: u64) -> PathBuf {
+        folder.join(format!("{PREFIX}{step:09}{SUFFIX}"))
+    }
+
+    /// The step of the newest checkpoint, whole or not; none before the first.
+    pub fn newest_step(&self) -> Result<Option<u64>, CheckpointError> {
+        Ok(checkpoints(&self.path)?.last().map(|(step, _)| *step))
     }
 
     /// Where the best checkpoint is, when there is one.

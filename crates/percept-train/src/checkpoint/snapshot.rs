@@ -36,6 +36,8 @@ pub struct RunState {
     pub position: Position,
     /// The best evaluation so far.
     pub best: Option<Best>,
+    /// Evaluations since that one.
+    pub unimproved: u64,
 }
 
 /// The best evaluation of a run.

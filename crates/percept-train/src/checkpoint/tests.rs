@@ -33,6 +33,7 @@ fn snapshot(step: u64, best: Option<u64>) -> Snapshot {
                 step,
                 metric: 0.1 + step as f64,
             }),
+            unimproved: 0,
         },
         tensors: vec![
             (

@@ -1,0 +1,343 @@
+//! `percept train` and `percept eval` as a user meets them: runs, resumes, kills, broken pictures, full disks.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command as Process, Stdio};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use assert_cmd::Command;
+use assert_cmd::cargo::CommandCargoExt;
+use percept_data::random::Draws;
+use serde_json::Value;
+
+/// A run of some seconds at most.
+const TINY: [&str; 21] = [
+    "train",
+    "resnet18",
+    "--set",
+    "width=4",
+    "--set",
+    "size=32",
+    "--set",
+    "stem=whole",
+    "--set",
+    "batch=8",
+    "--set",
+    "data.birds.classes=3",
+    "--set",
+    "data.birds.per_class=16",
+    "--set",
+    "data.birds.testing_per_class=4",
+    "--epochs",
+    "4",
+    "--threads",
+    "2",
+    "--quiet",
+];
+const KILLS: usize = 5;
+/// How long anything may take on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+fn percept() -> Command {
+    Command::cargo_bin("percept").expect("the command is built")
+}
+
+fn tiny(out: &Path) -> Command {
+    let mut command = percept();
+    command.args(TINY).arg("--out").arg(out);
+    command
+}
+
+fn stdout(command: &mut Command) -> String {
+    String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("text")
+}
+
+fn json(command: &mut Command) -> Value {
+    serde_json::from_str(&stdout(command.arg("--json"))).expect("a JSON record")
+}
+
+/// One line that names what is wrong, the right exit code, nothing on stdout.
+fn assert_fails(command: &mut Command, code: i32, words: &[&str]) {
+    let output = command.assert().code(code).stdout("").get_output().clone();
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    for word in ["error: "].iter().chain(words) {
+        assert!(text.contains(word), "`{word}` is missing in: {text}");
+    }
+}
+
+/// The newest checkpoint, to the byte: weights, moments, and where the run stands.
+fn newest(folder: &Path) -> (PathBuf, Vec<u8>) {
+    let files = fs::read_dir(folder).expect("the folder is read");
+    let files = files.map(|entry| entry.expect("an entry").path());
+    let is_checkpoint = |path: &PathBuf| {
+        let name = path
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        name.starts_with("step-") && name.ends_with(".safetensors")
+    };
+    let newest = files.filter(is_checkpoint).max().expect("a checkpoint");
+    let content = fs::read(&newest).expect("it is read");
+    (PathBuf::from(newest.file_name().expect("a name")), content)
+}
+
+#[test]
+fn train_then_evaluate() {
+    let place = tempfile::tempdir().expect("a folder");
+    let record = json(&mut tiny(place.path()));
+    assert_eq!(
+        (&record["steps"], &record["ending"]),
+        (&24.into(), &"complete".into())
+    );
+    let best = place.path().join("best.safetensors");
+    let evaluated = json(
+        percept()
+            .args(["eval", "resnet18", "-q", "--weights"])
+            .arg(&best),
+    );
+    assert_eq!(evaluated["images"], 12);
+    assert_eq!(evaluated["top1"], record["best"]["metric"]);
+    assert_eq!(evaluated["classes"].as_array().map(Vec::len), Some(3));
+    let text = stdout(
+        percept()
+            .args(["eval", "resnet18", "-q", "--split", "training", "--weights"])
+            .arg(&best),
+    );
+    assert!(text.contains("48 pictures of 3 classes"), "{text}");
+    assert_fails(
+        &mut tiny(place.path()),
+        2,
+        &["there is a run already", "--resume"],
+    );
+    assert_fails(
+        tiny(place.path()).args(["--resume", "--set", "width=8"]),
+        2,
+        &["a checkpoint of resnet18", "width=4", "not of", "width=8"],
+    );
+    assert_fails(
+        tiny(place.path()).args(["--resume", "--set", "schedule.rate=0.5"]),
+        2,
+        &["begun with schedule.rate", "not 0.5"],
+    );
+}
+
+#[test]
+fn settings_that_do_not_exist_are_refused() {
+    let place = tempfile::tempdir().expect("a folder");
+    for (set, words) in [
+        ("epohcs=3", ["unknown field", "epohcs"]),
+        ("width=0", ["width", "a whole number"]),
+        ("schedule.rate=-1", ["schedule.rate", "above 0"]),
+    ] {
+        assert_fails(tiny(place.path()).args(["--set", set]), 2, &words);
+    }
+    assert_fails(
+        percept().args(["train", "resnet81"]),
+        2,
+        &["did you mean `resnet18`"],
+    );
+    assert_fails(
+        percept().args(["train", "dinov2-vits14"]),
+        2,
+        &["no classifier"],
+    );
+    let missing = place.path().join("missing.toml");
+    assert_fails(
+        percept()
+            .args(["train", "resnet18", "--config"])
+            .arg(&missing),
+        3,
+        &["missing.toml"],
+    );
+    assert_fails(
+        percept()
+            .args(["eval", "resnet18", "--weights"])
+            .arg(&missing),
+        3,
+        &["missing.toml"],
+    );
+}
+
+/// Pictures of one colour a class, in folders.
+fn photographs(root: &Path) {
+    for (class, colour) in [("auk", 40), ("jay", 200)] {
+        for number in 0..8u8 {
+            let path = root.join(class).join(format!("{number}.png"));
+            fs::create_dir_all(path.parent().expect("a folder")).expect("it is made");
+            let file = fs::File::create(&path).expect("a file");
+            let mut encoder = png::Encoder::new(file, 16, 16);
+            encoder.set_color(png::ColorType::Rgb);
+            let mut writer = encoder.write_header().expect("a header");
+            let pixels: Vec<u8> = (0..16 * 16 * 3)
+                .map(|i| colour + number + (i % 7) as u8)
+                .collect();
+            writer.write_image_data(&pixels).expect("pixels");
+        }
+    }
+}
+
+fn on_photographs(data: &Path, out: &Path) -> Command {
+    let mut command = percept();
+    let set = [
+        "width=4",
+        "stem=whole",
+        "size=16",
+        "batch=4",
+        "schedule.rate=0.01",
+    ];
+    command.args(["train", "resnet18", "--epochs", "2"]);
+    command.args(set.iter().flat_map(|set| ["--set", set]));
+    command.arg("--data").arg(data).arg("--out").arg(out);
+    command
+}
+
+#[test]
+fn a_corrupt_picture_is_skipped_or_stops_a_strict_run() {
+    let place = tempfile::tempdir().expect("a folder");
+    let (data, out) = (place.path().join("data"), place.path().join("run"));
+    photographs(&data);
+    // All of a class, so that one of them is among those to train with.
+    let broken = data.join("auk/3.png");
+    let content = fs::read(&broken).expect("a picture");
+    fs::write(&broken, &content[..content.len() / 2]).expect("it is cut");
+    let hold = ["--set", "data.hold_out=0.25", "--set", "seed=1"];
+    let mut found = false;
+    for seed in ["seed=1", "seed=2", "seed=3", "seed=4"] {
+        let out = out.join(seed);
+        let output = on_photographs(&data, &out)
+            .args(hold)
+            .args(["--set", seed])
+            .output();
+        let output = output.expect("it runs");
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{told}");
+        assert!(
+            told.contains("skipped: ") && told.contains("3.png"),
+            "{told}"
+        );
+        found |= String::from_utf8_lossy(&output.stdout).contains("pictures skipped");
+        let strict = out.join("strict");
+        let mut strict = on_photographs(&data, &strict);
+        assert_fails(
+            strict.args(hold).args(["--set", seed, "--strict", "-q"]),
+            3,
+            &["3.png", "--strict"],
+        );
+    }
+    assert!(found, "the picture was never among those to train with");
+}
+
+#[test]
+fn an_empty_class_is_named() {
+    let place = tempfile::tempdir().expect("a folder");
+    let data = place.path().join("data");
+    photographs(&data);
+    fs::create_dir(data.join("owl")).expect("an empty class");
+    let out = place.path().join("run");
+    assert_fails(
+        &mut on_photographs(&data, &out),
+        3,
+        &["class `owl` has no images"],
+    );
+}
+
+#[test]
+fn a_loss_that_is_no_number_stops_the_run() {
+    let place = tempfile::tempdir().expect("a folder");
+    let set = [
+        "--set",
+        "schedule.rate=1e30",
+        "--set",
+        "schedule.warmup_epochs=0",
+    ];
+    assert_fails(
+        tiny(place.path())
+            .args(set)
+            .args(["--set", "checkpoint.every_steps=1"]),
+        1,
+        &[
+            "step ",
+            "not finite",
+            "step-000000001.safetensors",
+            "schedule.rate",
+        ],
+    );
+}
+
+/// Files of at most some kilobytes stand for a full disk; writing on is then an error instead of the end of the process.
+#[cfg(unix)]
+#[test]
+fn a_full_disk_stops_the_run_and_leaves_what_was_written() {
+    let place = tempfile::tempdir().expect("a folder");
+    tiny(place.path()).assert().success();
+    let (last, _) = newest(place.path());
+    fs::remove_file(place.path().join(last)).expect("it is removed");
+    let before = newest(place.path());
+    let output = Process::new("sh")
+        .arg("-c")
+        .arg("ulimit -f 64; trap '' XFSZ; exec \"$0\" \"$@\"")
+        .arg(assert_cmd::cargo::cargo_bin("percept"))
+        .args(TINY)
+        .arg("--resume")
+        .arg("--out")
+        .arg(place.path())
+        .output()
+        .expect("a shell");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(
+        told.contains("step-000000024") && told.contains("make room"),
+        "{told}"
+    );
+    assert_eq!(newest(place.path()), before);
+}
+
+/// Waits until a file is there, or the process ended.
+fn wait_for(path: &Path, child: &mut std::process::Child) {
+    let begun = Instant::now();
+    while !path.exists() && child.try_wait().expect("a process").is_none() {
+        assert!(begun.elapsed() < PATIENCE, "{} never came", path.display());
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_run_that_is_killed_again_and_again_ends_with_the_same_bits() {
+    let place = tempfile::tempdir().expect("a folder");
+    let often = ["--set", "checkpoint.every_steps=2"];
+    let whole = place.path().join("whole");
+    let begun = Instant::now();
+    tiny(&whole).args(often).assert().success();
+    let took = begun.elapsed();
+    let expected = newest(&whole);
+
+    let folder = place.path().join("killed");
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let mut draws = Draws::new(now.map_or(0, |time| time.subsec_nanos().into()), 0);
+    let mut kills = 0;
+    for _ in 0..KILLS {
+        let mut child = Process::cargo_bin("percept")
+            .expect("the command is built")
+            .args(TINY)
+            .args(often)
+            .arg("--out")
+            .arg(&folder)
+            .arg("--resume")
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("a process");
+        wait_for(&folder.join(".lock"), &mut child);
+        let share = draws.range(0.0, 0.5);
+        thread::sleep(took.mul_f64(share));
+        child.kill().expect("the process can be killed");
+        kills += usize::from(child.wait().expect("it ends").code().is_none());
+    }
+    assert!(kills > 0, "every process ended before it was killed");
+    tiny(&folder).args(often).arg("--resume").assert().success();
+    assert!(
+        newest(&folder) == expected,
+        "the bits differ after {kills} kills"
+    );
+}

@@ -1,0 +1,121 @@
+//! What a run learns from: a folder of pictures, or the built-in birds.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use percept_data::SettingError;
+use percept_data::classification::birds::Split;
+use percept_data::classification::{
+    Birds, BirdsConfig, DatasetError, HoldOut, ImageDataset, read_images,
+};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// Side of the birds where nobody asks for another.
+const BIRD_SIDE: usize = 64;
+
+/// Which pictures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct DataConfig {
+    /// Photographs: a folder a class, `train` and `val`, or CUB-200-2011. The built-in birds when none.
+    pub folder: Option<PathBuf>,
+    /// The share of each class that is held out for testing, where the folder does not say.
+    pub hold_out: f64,
+    /// The built-in birds.
+    pub birds: BirdsSettings,
+}
+
+impl Default for DataConfig {
+    fn default() -> Self {
+        Self {
+            folder: None,
+            hold_out: 0.2,
+            birds: BirdsSettings::default(),
+        }
+    }
+}
+
+/// How many birds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct BirdsSettings {
+    /// Classes.
+    pub classes: usize,
+    /// Pictures of each class to train with.
+    pub per_class: usize,
+    /// Pictures of each class to test with.
+    pub testing_per_class: usize,
+}
+
+impl Default for BirdsSettings {
+    fn default() -> Self {
+        Self {
+            classes: 16,
+            per_class: 100,
+            testing_per_class: 25,
+        }
+    }
+}
+
+/// Pictures to learn from and pictures to be judged by.
+#[derive(Clone)]
+#[allow(missing_docs)]
+pub struct TrainData {
+    pub training: Arc<dyn ImageDataset>,
+    pub testing: Arc<dyn ImageDataset>,
+    /// Files among them that are no pictures.
+    pub ignored: Vec<PathBuf>,
+}
+
+/// Why there is no data.
+#[derive(Debug, Error)]
+pub enum DataError {
+    /// The folder.
+    #[error(transparent)]
+    Dataset(#[from] DatasetError),
+    /// A setting that makes no sense.
+    #[error(transparent)]
+    Setting(#[from] SettingError),
+}
+
+impl DataConfig {
+    /// Finds the pictures. `side` is that of drawn birds; the seed decides what is held out.
+    pub fn open(&self, seed: u64, side: Option<usize>) -> Result<TrainData, DataError> {
+        let share = self.hold_out;
+        let is_fine = (0.0..1.0).contains(&share);
+        SettingError::unless(is_fine, "data.hold_out", share, "0 to below 1")?;
+        match &self.folder {
+            Some(folder) => read_folder(folder, HoldOut { share, seed }),
+            None => Ok(self.birds.draw(side.unwrap_or(BIRD_SIDE))?),
+        }
+    }
+}
+
+fn read_folder(folder: &Path, hold_out: HoldOut) -> Result<TrainData, DataError> {
+    let found = read_images(folder, hold_out)?;
+    Ok(TrainData {
+        training: Arc::new(found.images.training),
+        testing: Arc::new(found.images.testing),
+        ignored: found.ignored,
+    })
+}
+
+impl BirdsSettings {
+    fn draw(&self, side: usize) -> Result<TrainData, SettingError> {
+        let birds = |split, per_class| -> Result<Arc<dyn ImageDataset>, SettingError> {
+            Ok(Arc::new(Birds::new(BirdsConfig {
+                classes: self.classes,
+                per_class,
+                side,
+                split,
+                ..BirdsConfig::default()
+            })?))
+        };
+        Ok(TrainData {
+            training: birds(Split::Training, self.per_class)?,
+            testing: birds(Split::Testing, self.testing_per_class)?,
+            ignored: Vec::new(),
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! How a run begins: new, or behind a checkpoint of the same run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use percept_data::augment::{Augment, Normalise};
+use percept_models::preprocess::{IMAGENET_MEAN, IMAGENET_STD};
+use serde_json::{Value, json};
+
+use super::{Event, RunOptions, Trainer};
+use crate::checkpoint::{CheckpointFolder, RunState, Snapshot};
+use crate::parameters::InitialParameters;
+use crate::step::Step;
+use crate::{Learner, RunLength, TrainConfig, TrainData, TrainError};
+
+/// Where a checkpoint keeps the settings.
+const SETTINGS: &str = "settings";
+
+impl Trainer {
+    /// Checks that everything fits together; writes nothing yet.
+    pub fn new(
+        learner: Learner,
+        config: TrainConfig,
+        data: TrainData,
+        options: RunOptions,
+    ) -> Result<Self, TrainError> {
+        config.check()?;
+        let classes = data.training.classes().len();
+        let logits = learner.inference.find("logits")?;
+        let outputs = learner.inference.value(logits).ty.shape.last();
+        if let Some(outputs) = outputs.and_then(|dim| dim.as_const())
+            && outputs != classes as i64
+        {
+            let outputs = usize::try_from(outputs).unwrap_or(0);
+            return Err(TrainError::Classes { outputs, classes });
+        }
+        let normalise = Normalise {
+            mean: IMAGENET_MEAN,
+            std: IMAGENET_STD,
+        };
+        let transform = Augment::new(config.augment, learner.size, normalise)?;
+        let batches = data.training.len() / config.batch;
+        let length = RunLength {
+            steps_per_epoch: batches.max(1) as u64,
+            epochs: config.epochs,
+        };
+        Ok(Self {
+            learner,
+            config,
+            data,
+            transform: Arc::new(transform),
+            options,
+            length,
+        })
+    }
+
+    /// Locks the folder, and finds what to go on from.
+    pub(super) fn open_folder(
+        &self,
+        on_event: &mut dyn FnMut(Event<'_>),
+    ) -> Result<(CheckpointFolder, Option<Snapshot>), TrainError> {
+        let folder =
+            CheckpointFolder::open(&self.options.folder, self.config.checkpoint.keep_last)?;
+        if !self.options.resume {
+            return match folder.newest_step()? {
+                Some(step) => Err(TrainError::RunExists {
+                    path: self.options.folder.clone(),
+                    step,
+                }),
+                None => Ok((folder, None)),
+            };
+        }
+        let resumed = folder.resume()?;
+        for damaged in &resumed.damaged {
+            on_event(Event::Damaged(damaged));
+        }
+        let Some((path, snapshot)) = resumed.snapshot else {
+            return Ok((folder, None));
+        };
+        snapshot.expect_model(&self.learner.model, &path)?;
+        self.expect_same_run(&snapshot, &path)?;
+        let step = snapshot.state.step;
+        on_event(Event::Resumed { step });
+        Ok((folder, Some(snapshot)))
+    }
+
+    /// A step with parameters as training begins.
+    pub(super) fn first_step(&self) -> Result<Step, TrainError> {
+        let weights = InitialParameters::new(&self.learner.training, self.config.seed);
+        let threads = self.options.threads;
+        Step::new(&self.learner, &self.config, Arc::new(weights), threads)
+    }
+
+    /// What a checkpoint says about its run: its settings and its data.
+    pub(super) fn identity(&self) -> Value {
+        let data = &self.data;
+        json!({
+            SETTINGS: self.config,
+            "image_size": self.learner.size,
+            "training_images": data.training.len(),
+            "testing_images": data.testing.len(),
+            "classes": data.training.classes(),
+        })
+    }
+
+    fn expect_same_run(&self, snapshot: &Snapshot, path: &Path) -> Result<(), TrainError> {
+        let [was, now] = [snapshot.state.config.clone(), self.identity()].map(decisive);
+        match first_difference("", &was, &now) {
+            Some((key, was, now)) => Err(TrainError::OtherRun {
+                path: path.to_owned(),
+                key,
+                was: was.to_string(),
+                now: now.to_string(),
+            }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The settings that a checkpoint's run was begun with.
+pub fn settings_of(state: &RunState) -> Option<TrainConfig> {
+    serde_json::from_value(state.config.get(SETTINGS)?.clone()).ok()
+}
+
+/// What decides what is learned: not when checkpoints are written, nor where the pictures lie.
+fn decisive(mut identity: Value) -> Value {
+    if let Some(settings) = identity.get_mut(SETTINGS) {
+        settings["checkpoint"].take();
+        settings["data"]["folder"].take();
+    }
+    identity
+}
+
+/// The first value that differs, with its key: (`schedule.rate`, as it was, as it is now).
+fn first_difference(key: &str, was: &Value, now: &Value) -> Option<(String, Value, Value)> {
+    let (Value::Object(old), Value::Object(new)) = (was, now) else {
+        return (was != now).then(|| (key.to_owned(), was.clone(), now.clone()));
+    };
+    let keys = old
+        .keys()
+        .chain(new.keys().filter(|key| !old.contains_key(*key)));
+    keys.into_iter().find_map(|name| {
+        let inner = if key.is_empty() || key == SETTINGS {
+            name.clone()
+        } else {
+            format!("{key}.{name}")
+        };
+        let value = |of: &serde_json::Map<String, Value>| of.get(name).cloned().unwrap_or_default();
+        first_difference(&inner, &value(old), &value(new))
+    })
+}
