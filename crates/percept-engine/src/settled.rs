@@ -7,7 +7,7 @@ use percept_kernels::conv::{
     CellMask, ConvShape, ConvTransposeShape, Coverage, EmptyResponse, conv2d_settled,
 };
 
-use crate::kernel::{Kernel, epilogue, epilogue_in_place};
+use crate::kernel::{Kernel, epilogue};
 
 impl Kernel {
     /// The same kernel on a map of another size and one sample, with the size that comes out; `None` where it is none of
@@ -86,11 +86,7 @@ impl Kernel {
         else {
             unreachable!("only convolutions have an answer to the empty map")
         };
-        let epilogue = if in_place {
-            epilogue_in_place(bias, *activation)
-        } else {
-            epilogue(bias, reads.get(1), *activation)
-        };
+        let epilogue = epilogue(bias, reads.get(1), in_place, *activation);
         let x = reads[0];
         conv2d_settled(
             cpu, shape, weights, x, epilogue, reached, empty, coverage, y,

@@ -1,30 +1,32 @@
 //! One kernel call with everything decided: shapes, algorithm, packed weights.
 
+mod run;
+
 use std::ops::Range;
 use std::sync::Arc;
 
 use percept_graph::{Graph, Op};
-use percept_kernels::attention::{AttentionShape, packed_attention};
+use percept_kernels::attention::AttentionShape;
 use percept_kernels::conv::{
-    ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
-    choose_algorithm, conv_transpose2d, conv2d,
+    ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose, choose_algorithm,
 };
-use percept_kernels::elementwise::{self, BinaryOp};
-use percept_kernels::gemm::{MatmulShape, PackedLinear, linear, matmul};
-use percept_kernels::layout;
-use percept_kernels::norm::{self, ChannelShape};
-use percept_kernels::pool2d::{self, Pool2dShape};
-use percept_kernels::reduce::{self, ReduceOp};
-use percept_kernels::resize::{self, Resize, ResizeShape};
-use percept_kernels::sparse::{DenseShape, PackedSparseConv, sparse_conv, to_dense};
-use percept_kernels::{Activation, Cpu, Epilogue, softmax};
+use percept_kernels::elementwise::BinaryOp;
+use percept_kernels::gemm::{MatmulShape, PackedLinear};
+use percept_kernels::norm::ChannelShape;
+use percept_kernels::pool2d::Pool2dShape;
+use percept_kernels::reduce::ReduceOp;
+use percept_kernels::resize::{Resize, ResizeShape};
+use percept_kernels::sparse::{DenseShape, PackedSparseConv};
+use percept_kernels::{Activation, Cpu};
 
-use crate::defining::{Defining, as_integers};
+use crate::defining::Defining;
 use crate::lowering::Step;
 use crate::options::Mode;
 use crate::prepare::{Vector, Weights};
 use crate::training::{Sizes, TrainingKernel};
 use crate::{EngineError, shapes};
+
+pub use run::epilogue;
 
 /// A kernel and its arguments, except for the tensors that flow through.
 pub enum Kernel {
@@ -321,206 +323,4 @@ impl Kernel {
             _ => None,
         }
     }
-
-    /// Which operand of `step` the output may overwrite, when that operand dies here.
-    pub fn in_place_operand(&self, step: &Step) -> Option<usize> {
-        match self {
-            Kernel::Conv { weights, .. } if !weights.takes_residual_in_place() => None,
-            // The residual is read last.
-            Kernel::Conv { .. } | Kernel::Linear { .. } => {
-                step.fused.residual.map(|_| step.reads().count() - 1)
-            }
-            Kernel::Training(kernel) => kernel.in_place_operand(),
-            Kernel::Activation(_) | Kernel::Scale { .. } => Some(0),
-            Kernel::Binary { a, b, .. } if broadcasts_into(b, a) => Some(0),
-            Kernel::Binary {
-                op: BinaryOp::Add | BinaryOp::Mul,
-                a,
-                b,
-            } if broadcasts_into(a, b) => Some(1),
-            _ => None,
-        }
-    }
-
-    /// Runs on tensors: `reads` in the order of [`Step::reads`], one output.
-    pub fn run(&self, cpu: &Cpu, reads: &[&[f32]], y: &mut [f32]) {
-        match self {
-            Kernel::Conv {
-                shape,
-                weights,
-                bias,
-                activation,
-                scaled,
-            } => {
-                let scale = scaled.then(|| reads[1]);
-                let residual = reads.get(1 + usize::from(*scaled));
-                let epilogue = epilogue(bias, residual, *activation);
-                conv2d(cpu, shape, weights, reads[0], scale, epilogue, y);
-            }
-            Kernel::ConvTranspose {
-                shape,
-                weights,
-                bias,
-                activation,
-            } => {
-                conv_transpose2d(
-                    cpu,
-                    shape,
-                    weights,
-                    reads[0],
-                    epilogue(bias, None, *activation),
-                    y,
-                );
-            }
-            Kernel::Linear {
-                weights,
-                bias,
-                activation,
-            } => {
-                linear(
-                    cpu,
-                    weights,
-                    reads[0],
-                    epilogue(bias, reads.get(1), *activation),
-                    y,
-                );
-            }
-            Kernel::MatMul(shape) => matmul(cpu, shape, reads[0], reads[1], y),
-            Kernel::Attention(shape) => packed_attention(cpu, shape, reads[0], y),
-            Kernel::BatchNorm {
-                shape,
-                scale,
-                shift,
-            } => norm::batch_norm(cpu, shape, reads[0], scale, shift, y),
-            Kernel::LayerNorm { weight, bias, eps } => {
-                norm::layer_norm(cpu, reads[0], weight, bias, *eps, y)
-            }
-            Kernel::Activation(activation) => elementwise::unary(cpu, *activation, reads[0], y),
-            Kernel::Softmax { width } => softmax::softmax(cpu, *width, reads[0], y),
-            Kernel::MaxPool(shape) => pool2d::max_pool2d(cpu, shape, reads[0], y),
-            Kernel::AvgPool {
-                shape,
-                count_include_pad,
-            } => {
-                pool2d::avg_pool2d(cpu, shape, *count_include_pad, reads[0], y);
-            }
-            Kernel::AdaptiveAvgPool {
-                planes,
-                input,
-                output,
-            } => {
-                pool2d::adaptive_avg_pool2d(cpu, *planes, *input, *output, reads[0], y);
-            }
-            Kernel::Binary { op, a, b } => {
-                elementwise::binary(cpu, *op, reads[0], a, reads[1], b, y)
-            }
-            Kernel::Scale { dims, factors } => {
-                elementwise::binary(
-                    cpu,
-                    BinaryOp::Mul,
-                    reads[0],
-                    dims,
-                    factors,
-                    &[factors.len()],
-                    y,
-                );
-            }
-            Kernel::Reduce { op, dims, axes } => reduce::reduce(cpu, *op, dims, axes, reads[0], y),
-            Kernel::Resize { how, shape } => resize::resize(cpu, how, shape, reads[0], y),
-            Kernel::Copy => y.copy_from_slice(reads[0]),
-            Kernel::Permute { dims, order } => layout::permute(cpu, dims, order, reads[0], y),
-            Kernel::Expand { from, to } => layout::expand(cpu, from, to, reads[0], y),
-            Kernel::Slice { dims, ranges } => layout::slice(cpu, dims, ranges, reads[0], y),
-            Kernel::Concat { outer } => layout::concat(cpu, *outer, reads, y),
-            Kernel::Parameter(values) => y.copy_from_slice(values),
-            Kernel::SparseConv {
-                weights,
-                bias,
-                activation,
-            } => {
-                let [x, _, pairs, starts, residual @ ..] = reads else {
-                    unreachable!("the graph checked the inputs")
-                };
-                let epilogue = epilogue(bias, residual.first(), *activation);
-                let (pairs, starts) = (as_integers(pairs), as_integers(starts));
-                sparse_conv(cpu, weights, x, pairs, starts, epilogue, y);
-            }
-            Kernel::ToDense(shape) => to_dense(cpu, shape, as_integers(reads[1]), reads[0], y),
-            Kernel::Joined => {}
-            Kernel::Defining(_) | Kernel::Training(_) => {
-                unreachable!("the program runs these: they may fail or have several outputs")
-            }
-        }
-    }
-
-    /// Runs with the in-place operand already in `y`; `reads` has the others.
-    pub fn run_in_place(&self, cpu: &Cpu, reads: &[&[f32]], y: &mut [f32]) {
-        match self {
-            Kernel::Conv {
-                shape,
-                weights,
-                bias,
-                activation,
-                scaled,
-            } => {
-                let scale = scaled.then(|| reads[1]);
-                let epilogue = epilogue_in_place(bias, *activation);
-                conv2d(cpu, shape, weights, reads[0], scale, epilogue, y);
-            }
-            Kernel::Linear {
-                weights,
-                bias,
-                activation,
-            } => {
-                let epilogue = epilogue_in_place(bias, *activation);
-                linear(cpu, weights, reads[0], epilogue, y);
-            }
-            Kernel::Activation(activation) => elementwise::unary_in_place(cpu, *activation, y),
-            Kernel::Scale { dims, factors } => {
-                elementwise::binary_in_place(
-                    cpu,
-                    BinaryOp::Mul,
-                    y,
-                    dims,
-                    factors,
-                    &[factors.len()],
-                );
-            }
-            // The operand in `y` is the one with the output's shape; for the commutative ops it may be the second.
-            Kernel::Binary { op, a, b } if broadcasts_into(b, a) => {
-                elementwise::binary_in_place(cpu, *op, y, a, reads[0], b);
-            }
-            Kernel::Binary { op, a, b } => {
-                elementwise::binary_in_place(cpu, *op, y, b, reads[0], a)
-            }
-            _ => unreachable!("only kernels with an in-place operand are planned in place"),
-        }
-    }
-}
-
-/// What a contraction does with its finished sums.
-pub fn epilogue<'a>(
-    bias: &'a Option<Vector>,
-    residual: Option<&&'a [f32]>,
-    activation: Activation,
-) -> Epilogue<'a> {
-    Epilogue {
-        bias: bias.as_deref(),
-        residual: residual.copied(),
-        residual_in_place: false,
-        activation,
-    }
-}
-
-/// The same, with the residual already in the output.
-pub fn epilogue_in_place(bias: &Option<Vector>, activation: Activation) -> Epilogue<'_> {
-    Epilogue {
-        residual_in_place: true,
-        ..epilogue(bias, None, activation)
-    }
-}
-
-/// Whether broadcasting `small` to `big` leaves the shape of `big`.
-fn broadcasts_into(small: &[usize], big: &[usize]) -> bool {
-    percept_kernels::strides::broadcast_dims(small, big).as_deref() == Some(big)
 }
