@@ -74,12 +74,15 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
     })
 }
 
-/// The network with its loss. A network that brings a loss of its own is told apart here.
+/// The network with its loss.
 fn learner(model: &Model, config: &TrainConfig) -> Result<Learner> {
     let size = config.size.map(|side| [side, side]);
     Learner::classifier(model, config.label_smoothing, size).map_err(|error| match error {
         LearnerError::Graph(error) => Fail::from(error),
-        error => Fail::usage(error).hint("`percept models` lists those whose task is to classify"),
+        error @ LearnerError::OwnLoss { .. } => Fail::usage(error).hint("leave it out"),
+        error @ LearnerError::NotAClassifier { .. } => {
+            Fail::usage(error).hint("`percept models` lists those whose task is to classify")
+        }
     })
 }
 

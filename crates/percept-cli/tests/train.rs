@@ -123,6 +123,80 @@ fn train_then_evaluate() {
     );
 }
 
+/// `TINY` for PaCo-2: two views, and prototypes that training moves.
+fn tiny_paco(out: &Path) -> Process {
+    let mut command = Process::cargo_bin("percept").expect("the command is built");
+    let arguments = TINY.map(|argument| match argument {
+        "resnet18" => "paco",
+        other => other,
+    });
+    command.args(arguments).arg("--out").arg(out);
+    command
+}
+
+#[cfg(unix)]
+#[test]
+fn paco_that_is_interrupted_resumes_to_the_same_bits() {
+    let place = tempfile::tempdir().expect("a folder");
+    let [whole, stopped] = ["whole", "stopped"].map(|name| place.path().join(name));
+    assert!(
+        tiny_paco(&whole)
+            .output()
+            .expect("it runs")
+            .status
+            .success()
+    );
+    let log = fs::read_to_string(whole.join("metrics.jsonl")).expect("a log");
+    let first: Value = serde_json::from_str(log.lines().next().expect("a line")).expect("JSON");
+    for term in ["loss", "ce", "pac", "soc"] {
+        assert!(first[term].is_f64(), "{term} is missing in {first}");
+    }
+
+    let output = Stdio::piped();
+    let mut child = tiny_paco(&stopped)
+        .stdout(output)
+        .spawn()
+        .expect("a process");
+    wait_for(&stopped.join("metrics.jsonl"), &mut child);
+    let interrupt = Process::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(interrupt.expect("kill").success());
+    let output = child.wait_with_output().expect("it ends");
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && told.contains("--resume goes on"),
+        "{told}"
+    );
+    assert_ne!(
+        newest(&stopped).0,
+        newest(&whole).0,
+        "it was over before the interrupt"
+    );
+    let resumed = tiny_paco(&stopped)
+        .arg("--resume")
+        .output()
+        .expect("it runs");
+    assert!(resumed.status.success());
+    assert!(
+        newest(&stopped) == newest(&whole),
+        "the resumed run has other bits"
+    );
+
+    let best = whole.join("best.safetensors");
+    let evaluated = json(
+        percept()
+            .args(["eval", "paco", "-q", "--weights"])
+            .arg(&best),
+    );
+    assert_eq!(evaluated["images"], 12);
+    let mut smoothed = percept();
+    smoothed
+        .args(["train", "paco", "--set", "label_smoothing=0.1", "--out"])
+        .arg(&best);
+    assert_fails(&mut smoothed, 2, &["paco has a loss of its own"]);
+}
+
 #[test]
 fn settings_that_do_not_exist_are_refused() {
     let place = tempfile::tempdir().expect("a folder");

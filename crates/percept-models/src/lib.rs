@@ -26,7 +26,7 @@ pub mod resnet;
 mod settings;
 pub mod zoo;
 
-pub use model::{Model, ModelError, OtherLayout, Task};
+pub use model::{Model, ModelError, OtherLayout, Task, TrainingGraph};
 pub use nearest::nearest;
 pub use settings::{Kind, Resolved, Setting, Settings, SettingsError};
 

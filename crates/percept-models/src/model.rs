@@ -64,6 +64,17 @@ pub struct OtherLayout {
     pub renames: Vec<(String, String)>,
 }
 
+/// What a network learns by, where it brings a loss of its own.
+#[derive(Clone, Debug)]
+pub struct TrainingGraph {
+    /// From the views and `labels` i32 [N] to `loss`, its terms, and `logits` [N, classes].
+    pub graph: Graph,
+    /// The inputs [N, 3, H, W] that take views of a picture, each augmented on its own.
+    pub views: Vec<&'static str>,
+    /// The outputs that are terms of the loss.
+    pub terms: Vec<&'static str>,
+}
+
 /// A configured network.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -75,6 +86,8 @@ pub struct Model {
     pub graph: Graph,
     /// The shape of each input, by name, for a batch of 1 at the usual size.
     pub default_shapes: Vec<(&'static str, Vec<usize>)>,
+    /// What it learns by; `None` when it has no loss of its own.
+    pub training: Option<TrainingGraph>,
     /// How an image becomes its input; `None` when it takes no images.
     pub preprocessing: Option<Preprocess>,
     /// Other namings whose checkpoints load through a map of names.

@@ -9,7 +9,9 @@ use crate::layers;
 use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::resnet::{ResNet, ResNetConfig, Stem};
-use crate::{Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, nearest};
+use crate::{
+    Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, TrainingGraph, nearest,
+};
 
 /// A network that can be built.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +31,7 @@ pub struct Entry {
 pub(crate) struct Parts {
     pub(crate) graph: Graph,
     pub(crate) default_shapes: Vec<(&'static str, Vec<usize>)>,
+    pub(crate) training: Option<TrainingGraph>,
     pub(crate) preprocessing: Option<Preprocess>,
     pub(crate) other_layouts: Vec<OtherLayout>,
 }
@@ -39,6 +42,7 @@ impl Parts {
         Self {
             graph,
             default_shapes: vec![(input, shape.into())],
+            training: None,
             preprocessing: None,
             other_layouts: Vec::new(),
         }
@@ -55,6 +59,7 @@ impl Entry {
             task: self.task,
             graph: parts.graph,
             default_shapes: parts.default_shapes,
+            training: parts.training,
             preprocessing: parts.preprocessing,
             other_layouts: parts.other_layouts,
             settings,

@@ -1,8 +1,8 @@
 //! What learns: a network, its loss, and what to tell about it.
 
-use percept_graph::{Builder, CrossEntropy, Graph, GraphError};
-use percept_models::Model;
+use percept_graph::{Builder, CrossEntropy, Graph, GraphError, ValueId};
 use percept_models::preprocess::Preprocess;
+use percept_models::{Model, TrainingGraph};
 
 /// The outputs by which a learner is known.
 const LOGITS: &str = "logits";
@@ -37,13 +37,20 @@ pub enum LearnerError {
         /// The network.
         model: &'static str,
     },
+    /// Its loss is its own.
+    #[error("{model} has a loss of its own, which takes no label_smoothing")]
+    OwnLoss {
+        /// The network.
+        model: &'static str,
+    },
     /// The loss does not fit.
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
 
 impl Learner {
-    /// A classifier of the zoo that learns by cross-entropy. `size` is that of the pictures; its own when none.
+    /// A classifier of the zoo, which learns by its own loss or by cross-entropy. `size` is that of the pictures; its own when
+    /// none. A network with a loss of its own does not smooth labels.
     pub fn classifier(
         model: &Model,
         smoothing: f32,
@@ -57,23 +64,40 @@ impl Learner {
         else {
             return Err(not_a_classifier);
         };
-        let size = size.unwrap_or([*height, *width]);
-        let mut b = Builder::resume(model.graph.clone());
-        let images = b.shape(logits)[0].clone();
-        let labels = b.integer_input("labels", [images]);
-        let loss = b.call("loss", CrossEntropy { smoothing }, &[logits, labels]);
-        b.output("loss", loss);
+        let training = match &model.training {
+            Some(own) if smoothing == 0.0 => own.clone(),
+            Some(_) => return Err(LearnerError::OwnLoss { model: model.name }),
+            None => by_cross_entropy(model, logits, smoothing)?,
+        };
+        let owned = |names: Vec<&str>| names.into_iter().map(str::to_owned).collect();
         Ok(Self {
             model: describe(model),
-            training: b.finish()?,
+            training: training.graph,
             inference: model.graph.clone(),
-            views: vec!["image".to_owned()],
+            views: owned(training.views),
             loss: "loss".to_owned(),
-            metrics: Vec::new(),
+            metrics: owned(training.terms),
             preprocess,
-            size,
+            size: size.unwrap_or([*height, *width]),
         })
     }
+}
+
+fn by_cross_entropy(
+    model: &Model,
+    logits: ValueId,
+    smoothing: f32,
+) -> Result<TrainingGraph, GraphError> {
+    let mut b = Builder::resume(model.graph.clone());
+    let images = b.shape(logits)[0].clone();
+    let labels = b.integer_input("labels", [images]);
+    let loss = b.call("loss", CrossEntropy { smoothing }, &[logits, labels]);
+    b.output("loss", loss);
+    Ok(TrainingGraph {
+        graph: b.finish()?,
+        views: vec!["image"],
+        terms: Vec::new(),
+    })
 }
 
 /// `resnet18 (classes=16, stem=half, width=16)`.

@@ -131,12 +131,15 @@ impl Paco {
 }
 
 fn build(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
-    let graph = Paco::from_settings(settings).graph()?;
+    let paco = Paco::from_settings(settings);
     let side = settings.count("image_size");
     // Torchvision's share; the small pictures of other stems have no margin to give away.
     let covered = match settings.choice("stem") {
         "quarter" => side * 8 / 7,
         _ => side,
     };
-    Ok(classifier(graph, PillowFilter::Bilinear, side, covered))
+    Ok(Parts {
+        training: Some(paco.training()?),
+        ..classifier(paco.graph()?, PillowFilter::Bilinear, side, covered)
+    })
 }

@@ -18,6 +18,7 @@ use super::scene::Measure;
 use super::selection::{Negatives, PartMatching};
 use super::spread::Shrinkage;
 use super::{Objective, Paco};
+use crate::TrainingGraph;
 
 /// The inputs of the training graph that hold the two views, each [N, 3, H, W].
 pub const VIEWS: [&str; 2] = ["image", "image_2"];
@@ -43,6 +44,18 @@ impl Paco {
         let features = self.backbone.build(&mut b, image);
         self.loss(&mut b, features, labels, self.backbone.channels());
         b.finish()
+    }
+
+    /// The training graph with the names that a trainer needs.
+    pub fn training(&self) -> Result<TrainingGraph, GraphError> {
+        let mut terms = vec!["ce"];
+        terms.extend((self.lambda_pac > 0.0).then_some("pac"));
+        terms.extend((self.eta_soc > 0.0).then_some("soc"));
+        Ok(TrainingGraph {
+            graph: self.training_graph()?,
+            views: VIEWS.to_vec(),
+            terms,
+        })
     }
 
     /// The loss alone, from `features` [2N, channels, H, W] of both views and [`LABELS`].
