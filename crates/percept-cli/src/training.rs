@@ -16,7 +16,7 @@ use crate::fail::{Blame, Exit, Fail, Result};
 use crate::model;
 
 /// What birds are learned with when nobody says otherwise.
-const BIRDS: &str = include_str!("../configs/birds.toml");
+pub const BIRDS: &str = include_str!("../configs/birds.toml");
 
 /// Where the settings of a run come from, the later over the earlier: `base`, a TOML file, `--set`, options of their own.
 pub struct Sources<'a> {
@@ -30,6 +30,8 @@ pub struct Sources<'a> {
     pub set: Vec<String>,
     /// A folder of pictures.
     pub data: Option<PathBuf>,
+    /// Settings in TOML, below all others, where the pictures are the built-in birds.
+    pub birds: &'a str,
 }
 
 /// A run that is settled: what learns, from what, how.
@@ -127,7 +129,7 @@ impl Sources<'_> {
         if config.data.folder.is_some() {
             return Ok(config);
         }
-        let mut birds = TrainConfig::parse(BIRDS, [""; 0]).bug()?;
+        let mut birds = TrainConfig::parse(self.birds, [""; 0]).bug()?;
         birds.network.retain(|key, _| is_networks(key));
         with(&birds)
     }

@@ -198,6 +198,69 @@ fn paco_that_is_interrupted_resumes_to_the_same_bits() {
 }
 
 #[test]
+fn a_training_step_is_profiled_with_its_data() {
+    let small = [
+        "profile",
+        "paco",
+        "--train",
+        "-q",
+        "--batch",
+        "4",
+        "--size",
+        "32",
+        "--repeats",
+        "2",
+        "--set",
+        "backbone=resnet18",
+        "--set",
+        "width=4",
+        "--set",
+        "stem=whole",
+        "--set",
+        "d=8",
+    ];
+    let record = json(percept().args(small));
+    let step = record["step"].as_array().expect("a tree");
+    let time = |row: &Value| row["time_ms"].as_f64().expect("a time");
+    let parts = step.iter().filter(|row| row["depth"] == 1).map(time);
+    assert!((time(&step[0]) - parts.sum::<f64>()).abs() < 1e-9);
+    let rows = record["rows"].as_array().expect("rows");
+    let layer = |name: &str| rows.iter().find(|row| row["name"] == name).expect(name);
+    for name in [
+        "backbone.layer1.0.conv1",
+        "dim_reduction",
+        "covariance",
+        "pac.contrast",
+    ] {
+        let [forward, backward] =
+            ["forward_ms", "backward_ms"].map(|key| layer(name)[key].as_f64());
+        assert!(forward > Some(0.0) && backward > Some(0.0), "{name}");
+    }
+    assert_eq!(layer("backbone.conv1")["parameters"], 4 * 3 * 9);
+    let text = stdout(
+        percept()
+            .args(small)
+            .args(["--by", "module", "--depth", "1"]),
+    );
+    for word in [
+        "waiting for data",
+        "forward",
+        "backward",
+        "update",
+        "4 pictures of 32x32 in 2 views",
+    ] {
+        assert!(text.contains(word), "`{word}` is missing in: {text}");
+    }
+    let wide = ["profile", "resnet18", "--train", "--size", "32x64"];
+    assert_fails(percept().args(wide), 2, &["square"]);
+    assert_fails(
+        percept().args(["profile", "resnet18", "--data", "x"]),
+        2,
+        &["--train"],
+    );
+}
+
+#[test]
 fn settings_that_do_not_exist_are_refused() {
     let place = tempfile::tempdir().expect("a folder");
     for (set, words) in [

@@ -43,7 +43,7 @@ pub use ops::*;
 pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
 pub use training::{
     Backward, Differentiable, Differentiated, LEARNING_RATE, Optimiser, PART_SHARE, RANDOM_COUNTER,
-    Training, TrainingInParts, differentiate,
+    StepPhase, Training, TrainingInParts, differentiate,
 };
 pub use types::{DType, Initializer, ParamSpec, Tensor, TensorType};
 pub use weights::{WeightError, WeightSource};

@@ -8,7 +8,7 @@ mod table;
 mod trace;
 mod units;
 
-pub use profile::{Grouping, Order, Profile, ProfileRow, Selection};
+pub use profile::{Grouping, Order, Profile, ProfileRow, Selection, StepProfile, StepRow};
 pub use spread::Spread;
 pub use table::{Align, Table};
 pub use trace::chrome_trace;

@@ -4,6 +4,7 @@
 //! A run that is stopped at any moment goes on from its last checkpoint to the same bits: everything that decides the
 //! next step stands in a [`Snapshot`], random numbers are functions of counters, and the log is rewound with the run.
 
+mod batches;
 pub mod checkpoint;
 mod config;
 mod data;
@@ -13,11 +14,13 @@ mod evaluation;
 mod learner;
 mod metrics;
 mod parameters;
+mod probe;
 mod schedule;
 mod scores;
 mod step;
 mod trainer;
 
+pub use batches::Batches;
 pub use checkpoint::{CheckpointError, CheckpointFolder, CheckpointWriter, RunState, Snapshot};
 pub use config::{CheckpointConfig, ConfigError, OptimiserConfig, TrainConfig};
 pub use data::{BirdsSettings, DataConfig, DataError, TrainData};
@@ -27,6 +30,7 @@ pub use evaluation::Evaluation;
 pub use learner::{Learner, LearnerError};
 pub use metrics::{MetricsError, MetricsLog, Phase, Record, read_metrics};
 pub use parameters::{InitialParameters, LearnedParameters};
+pub use probe::{Probe, noise};
 pub use schedule::{Decay, RunLength, Schedule};
 pub use scores::{ClassScore, Confusion, Scores, ScoresError};
 pub use trainer::{Ending, Event, Finished, RunOptions, StepReport, Trainer, settings_of};

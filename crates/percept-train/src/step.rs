@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use percept_data::loader::Batch;
 use percept_data::random::key;
-use percept_engine::{EngineError, Options, TrainStep};
+use percept_engine::{EngineError, Options, Program, Recording, TrainStep};
 use percept_graph::{LEARNING_RATE, PART_SHARE, RANDOM_COUNTER, StateKind, Tensor, WeightSource};
 use percept_kernels::Cpu;
 
@@ -79,11 +79,12 @@ impl Step {
         })
     }
 
-    /// Moves the state by one batch.
+    /// Moves the state by one batch; the times of the network's nodes go to `recording`.
     pub(crate) fn run(
         &mut self,
         batch: &Batch,
         inputs: StepInputs,
+        mut recording: Option<&mut Recording>,
     ) -> Result<StepOutcome, EngineError> {
         let images = batch.labels.len();
         let mut outcome = StepOutcome::default();
@@ -109,7 +110,10 @@ impl Step {
                     Some((input.name.as_str(), tensor))
                 })
                 .collect();
-            let outputs = self.network.step(&given)?;
+            let outputs = match recording.as_deref_mut() {
+                Some(recording) => self.network.step_recorded(&given, recording)?,
+                None => self.network.step(&given)?,
+            };
             let value = |name: &str| {
                 let output = outputs.get(name)?;
                 output.data.first().map(|&value| f64::from(value))
@@ -220,6 +224,11 @@ impl Step {
             moments.map(|state| (state.name.clone(), false))
         });
         network.chain(update).collect()
+    }
+
+    /// What runs the step, or a part of it.
+    pub(crate) fn program(&self) -> &Program {
+        self.network.program()
     }
 
     /// The parameters as they are now, for a network that infers.

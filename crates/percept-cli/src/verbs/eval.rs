@@ -14,7 +14,7 @@ use crate::fail::Result;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
-use crate::training::{Settled, Sources, blame, settings_of_checkpoint, settle};
+use crate::training::{BIRDS, Settled, Sources, blame, settings_of_checkpoint, settle};
 
 /// Confusions that are shown.
 const MOST_CONFUSED: usize = 10;
@@ -66,6 +66,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         file: None,
         set: args.set.clone(),
         data: args.data.clone(),
+        birds: BIRDS,
     })?;
     let Settled {
         model,

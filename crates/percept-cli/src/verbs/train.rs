@@ -16,7 +16,7 @@ use crate::fail::{Blame, Result};
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
-use crate::training::{Settled, Sources, blame, settle};
+use crate::training::{BIRDS, Settled, Sources, blame, settle};
 
 /// Train a classifier on photographs, or on the built-in birds
 #[derive(clap::Args)]
@@ -80,6 +80,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         file: args.config.as_deref(),
         set,
         data: args.data.clone(),
+        birds: BIRDS,
     })?;
     describe(&settled, common);
     let Settled {

@@ -7,10 +7,12 @@ mod backward;
 mod differentiate;
 mod optimise;
 mod parts;
+mod phase;
 mod state;
 
 pub use backward::{Backward, Differentiable};
 pub use differentiate::{Differentiated, differentiate};
 pub use optimise::{LEARNING_RATE, Optimiser, Training};
 pub use parts::{PART_SHARE, TrainingInParts};
+pub use phase::StepPhase;
 pub use state::RANDOM_COUNTER;

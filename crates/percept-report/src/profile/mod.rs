@@ -4,14 +4,17 @@
 //! children, so nothing is counted twice and children never exceed their parent. What the runs took beyond their
 //! steps is a row of its own.
 
+mod step;
 mod tables;
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use percept_engine::{MemoryAtPeak, Recording, StepInfo};
 use serde::Serialize;
 
 use crate::spread::Spread;
+pub use step::{StepProfile, StepRow};
 
 /// What a row of the table is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +181,9 @@ impl Profile {
             Grouping::Module { depth } => self.module_rows(depth),
             Grouping::Op => self.op_rows(),
         };
-        sort(&mut rows, selection.order);
+        sort_by_order(&mut rows, selection.order, |row: &ProfileRow| {
+            (row.time_ms.median, row.allocated_bytes, row.macs)
+        });
         let hidden = selection
             .top
             .map_or(0, |top| rows.len().saturating_sub(top));
@@ -289,30 +294,8 @@ impl Profile {
     }
 
     fn module_rows(&self, depth: usize) -> Vec<ProfileRow> {
-        let mut paths: Vec<(String, usize)> = Vec::new();
-        for layer in &self.layers {
-            let parts: Vec<&str> = layer.info.name.split('.').collect();
-            for level in 1..=parts.len().min(depth) {
-                let path = parts[..level].join(".");
-                if !paths.iter().any(|(known, _)| *known == path) {
-                    paths.push((path, level));
-                }
-            }
-        }
-        // Fused layers of a later module must not scatter its rows: children follow their parent.
-        let order = |path: &str| -> Vec<usize> {
-            let parts: Vec<&str> = path.split('.').collect();
-            let place = |level: usize| {
-                let prefix = parts[..level].join(".");
-                paths
-                    .iter()
-                    .position(|(known, _)| *known == prefix)
-                    .unwrap_or(usize::MAX)
-            };
-            (1..=parts.len()).map(place).collect()
-        };
-        let mut ordered = paths.clone();
-        ordered.sort_by_key(|(path, _)| order(path));
+        let names = self.layers.iter().map(|layer| layer.info.name.as_str());
+        let ordered = module_paths(names, depth);
         let row = |(path, level): &(String, usize)| {
             let inside = format!("{path}.");
             let below =
@@ -328,6 +311,35 @@ impl Profile {
         };
         ordered.iter().map(row).collect()
     }
+}
+
+/// The modules of these layers with their levels, down to `depth` name components: children behind their parents.
+fn module_paths<'a>(names: impl Iterator<Item = &'a str>, depth: usize) -> Vec<(String, usize)> {
+    let mut paths: Vec<(String, usize)> = Vec::new();
+    for name in names {
+        let parts: Vec<&str> = name.split('.').collect();
+        for level in 1..=parts.len().min(depth) {
+            let path = parts[..level].join(".");
+            if !paths.iter().any(|(known, _)| *known == path) {
+                paths.push((path, level));
+            }
+        }
+    }
+    // A layer that is met late, as fused ones are, must not scatter its module's rows.
+    let order = |path: &str| -> Vec<usize> {
+        let parts: Vec<&str> = path.split('.').collect();
+        let place = |level: usize| {
+            let prefix = parts[..level].join(".");
+            paths
+                .iter()
+                .position(|(known, _)| *known == prefix)
+                .unwrap_or(usize::MAX)
+        };
+        (1..=parts.len()).map(place).collect()
+    };
+    let mut ordered = paths.clone();
+    ordered.sort_by_key(|(path, _)| order(path));
+    ordered
 }
 
 /// The algorithm, and the share of its tiles that was computed where empty ones were skipped.
@@ -365,12 +377,13 @@ fn fused_layer(host: &StepInfo, name: &str, kind: &'static str) -> Layer {
     }
 }
 
-fn sort(rows: &mut [ProfileRow], order: Order) {
+/// Sorts rows by what `keys` gives of each: time, memory, MACs.
+fn sort_by_order<R>(rows: &mut [R], order: Order, keys: impl Fn(&R) -> (f64, usize, Option<u64>)) {
     match order {
         Order::Execution => {}
-        Order::Time => rows.sort_by(|a, b| b.time_ms.median.total_cmp(&a.time_ms.median)),
-        Order::Memory => rows.sort_by_key(|row| std::cmp::Reverse(row.allocated_bytes)),
-        Order::Macs => rows.sort_by_key(|row| std::cmp::Reverse(row.macs)),
+        Order::Time => rows.sort_by(|a, b| keys(b).0.total_cmp(&keys(a).0)),
+        Order::Memory => rows.sort_by_key(|row| Reverse(keys(row).1)),
+        Order::Macs => rows.sort_by_key(|row| Reverse(keys(row).2)),
     }
 }
 

@@ -28,7 +28,7 @@ fn info(
 }
 
 fn profile() -> Profile {
-    let infos = vec![
+    of(vec![
         info(
             0,
             "layer1.0.conv1",
@@ -38,7 +38,11 @@ fn profile() -> Profile {
         ),
         info(1, "layer1.0.conv2", "Conv2d", 2_000_000, &[]),
         info(2, "fc", "Linear", 1_000_000, &[]),
-    ];
+    ])
+}
+
+/// Steps that take 4, 2 and 1 ms, and 1 ms between them.
+fn of(infos: Vec<StepInfo>) -> Profile {
     let ms = Duration::from_millis;
     let run = |times: [u64; 3], total: u64| Run {
         steps: times
@@ -132,4 +136,56 @@ fn the_table_reads_well() {
         profile().table(select(Grouping::Module { depth: 3 }, Order::Execution))
     );
     insta::assert_snapshot!(profile().memory_table(5));
+}
+
+fn training_step() -> StepProfile {
+    let profile = of(vec![
+        info(0, "net.conv", "Conv2d", 4_000_000, &[]),
+        info(
+            1,
+            "net.conv.grad_weight",
+            "Conv2dWeightGradient",
+            2_000_000,
+            &[],
+        ),
+        info(2, "optimiser.net.conv.weight", "SgdUpdate", 0, &[]),
+    ]);
+    let parameters = [("net.conv.weight", 100), ("net.conv.bias", 10)];
+    let parameters = parameters.map(|(name, size)| (name.to_owned(), size));
+    StepProfile::new(profile, [0.5, 2.0, 2.0], parameters)
+}
+
+#[test]
+fn a_training_step_is_told_by_phases_and_layers() {
+    let step = training_step();
+    assert_eq!(step.step_ms(), 4.0 + 2.0 + 1.0 + 1.0 + 2.0);
+    let tree = step.tree(1);
+    let tree: Vec<_> = tree
+        .iter()
+        .map(|(depth, name, ms)| (*depth, name.as_str(), (1e6 * ms).round() / 1e6))
+        .collect();
+    let expected = [
+        (0, "step", 10.0),
+        (1, "waiting for data", 2.0),
+        (1, "forward", 4.0),
+        (2, "net", 4.0),
+        (1, "backward", 2.0),
+        (2, "net", 2.0),
+        (1, "update", 1.0),
+        (1, "between layers", 1.0),
+    ];
+    assert_eq!(tree, expected);
+    for grouping in [Grouping::Layer, Grouping::Module { depth: 2 }, Grouping::Op] {
+        let rows = step.rows(select(grouping, Order::Time));
+        let row = rows.last().expect("a row");
+        assert_eq!(
+            (row.forward_ms, row.backward_ms, row.update_ms),
+            (4.0, 2.0, 1.0)
+        );
+        assert_eq!((row.op.as_str(), row.parameters), ("Conv2d", 110));
+        assert_eq!((row.macs, row.gflops_per_s), (Some(6_000_000), Some(2.0)));
+        assert_eq!(row.share, 0.7);
+    }
+    insta::assert_snapshot!(step.tree_table(2));
+    insta::assert_snapshot!(step.table(select(Grouping::Module { depth: 2 }, Order::Execution)));
 }

@@ -3,15 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use percept_data::augment::{Augment, Normalise};
-use percept_models::preprocess::{IMAGENET_MEAN, IMAGENET_STD};
 use serde_json::{Value, json};
 
 use super::{Event, RunOptions, Trainer};
 use crate::checkpoint::{CheckpointFolder, RunState, Snapshot};
 use crate::parameters::InitialParameters;
 use crate::step::Step;
-use crate::{Learner, RunLength, TrainConfig, TrainData, TrainError};
+use crate::{Batches, Learner, RunLength, TrainConfig, TrainData, TrainError};
 
 /// Where a checkpoint keeps the settings.
 const SETTINGS: &str = "settings";
@@ -34,21 +32,19 @@ impl Trainer {
             let outputs = usize::try_from(outputs).unwrap_or(0);
             return Err(TrainError::Classes { outputs, classes });
         }
-        let normalise = Normalise {
-            mean: IMAGENET_MEAN,
-            std: IMAGENET_STD,
-        };
-        let transform = Augment::new(config.augment, learner.size, normalise)?;
-        let batches = data.training.len() / config.batch;
+        let pictures = Arc::clone(&data.training);
+        let (strict, workers) = (options.strict, options.threads);
+        let batches = Batches::new(&learner, &config, pictures, strict, workers)?;
+        let steps = data.training.len() / config.batch;
         let length = RunLength {
-            steps_per_epoch: batches.max(1) as u64,
+            steps_per_epoch: steps.max(1) as u64,
             epochs: config.epochs,
         };
         Ok(Self {
             learner,
             config,
             data,
-            transform: Arc::new(transform),
+            batches,
             options,
             length,
         })

@@ -41,13 +41,13 @@ impl Trainer {
             step.restore(&snapshot.tensors)?;
             (done, position) = (snapshot.state.step, snapshot.state.position);
         }
-        for batch in self.loader(position)? {
+        for batch in self.batches.start(position)? {
             let batch = batch?;
             if done + 1 == failing {
                 return self.watch(&mut step, &batch, done);
             }
             let rate = self.config.schedule.rate_at(done, &self.length);
-            step.run(&batch, StepInputs { done, rate })?;
+            step.run(&batch, StepInputs { done, rate }, None)?;
             done += 1;
         }
         Ok("it did not happen again".to_owned())

@@ -11,8 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use percept_data::augment::Transform;
-use percept_data::loader::{Batch, Loader, LoaderConfig, Position};
+use percept_data::loader::{Batch, Position};
 
 pub use begin::settings_of;
 pub use events::{Event, StepReport};
@@ -21,8 +20,8 @@ use self::events::Pace;
 use crate::checkpoint::{Best, CheckpointFolder, CheckpointWriter, RunState, Snapshot};
 use crate::step::{Step, StepInputs, StepOutcome};
 use crate::{
-    Evaluated, EvaluationOptions, Learner, MetricsLog, Phase, Record, RunLength, TrainConfig,
-    TrainData, TrainError, evaluate,
+    Batches, Evaluated, EvaluationOptions, Learner, MetricsLog, Phase, Record, RunLength,
+    TrainConfig, TrainData, TrainError, evaluate,
 };
 
 /// Where a run writes and how it is run; none of it changes what it learns.
@@ -43,7 +42,7 @@ pub struct Trainer {
     learner: Learner,
     config: TrainConfig,
     data: TrainData,
-    transform: Arc<dyn Transform>,
+    batches: Batches,
     options: RunOptions,
     length: RunLength,
 }
@@ -106,7 +105,7 @@ impl Trainer {
         drop(snapshot);
         let path = self.options.folder.join("metrics.jsonl");
         let mut log = MetricsLog::resume(&path, progress.step)?;
-        let mut loader = self.loader(progress.position)?;
+        let mut loader = self.batches.start(progress.position)?;
         let writer = CheckpointWriter::start(folder)?;
         let mut pace = Pace::begin(progress.step, &self.length);
         let mut saved_at = Instant::now();
@@ -125,7 +124,7 @@ impl Trainer {
             }
             let rate = self.config.schedule.rate_at(progress.step, &self.length);
             let done = progress.step;
-            let outcome = step.run(&batch, StepInputs { done, rate })?;
+            let outcome = step.run(&batch, StepInputs { done, rate }, None)?;
             progress.step += 1;
             progress.position = batch.next;
             if !outcome.loss.is_finite() {
@@ -166,24 +165,6 @@ impl Trainer {
             checkpoint: CheckpointFolder::path_in(&self.options.folder, progress.step),
             took: begun.elapsed(),
         })
-    }
-
-    fn loader(&self, from: Position) -> Result<Loader, TrainError> {
-        let images = self.data.training.len();
-        let config = LoaderConfig {
-            batch: self.config.batch,
-            views: self.learner.views.len(),
-            epochs: self.config.epochs,
-            seed: self.config.seed,
-            shuffle: true,
-            // The statistics of a very small batch would do harm; where there is no whole one, it must do.
-            drop_last: images >= self.config.batch,
-            strict: self.options.strict,
-            workers: self.options.threads,
-            ..LoaderConfig::default()
-        };
-        let (data, transform) = (Arc::clone(&self.data.training), Arc::clone(&self.transform));
-        Ok(Loader::start(data, transform, config, from)?)
     }
 
     fn is_evaluation_due(&self, batch: &Batch) -> bool {

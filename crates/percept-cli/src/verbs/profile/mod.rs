@@ -1,15 +1,17 @@
 //! `percept profile`: where the time, the memory and the arithmetic go.
 
+mod step;
+
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use percept_engine::{Program, Recording};
+use percept_engine::{MemoryAtPeak, Program, Recording};
 use percept_graph::{Graph, module_tree, storage_table};
 use percept_kernels::machine;
 use percept_report::{
     Grouping, Order, Profile, Selection, Spread, bytes, chrome_trace, milliseconds,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::fail::Result;
 use crate::inputs::InputArgs;
@@ -27,6 +29,7 @@ use crate::progress;
   percept profile dinov2-vitb14 --size 518 --by op --sort time
   percept profile resnet50 --batch 8 --sort memory --top 10 --trace resnet50.json
   percept profile centerpoint --input sweep.pcd.bin --report  structure, stages, heaviest layers, memory, storage
+  percept profile paco --train --batch 8 --by module          a training step: forward, backward, update, waiting
 
 A fused layer's time stands at the layer that computes it (`in layer1.0.conv1`). GFLOP/s = 2 MACs / time;
 of a Winograd layer it is an effective rate, because it multiplies less.")]
@@ -54,9 +57,15 @@ pub struct Args {
     /// Print a whole report: structure, stages, heaviest layers by time and memory, storage
     #[arg(long, conflicts_with_all = ["by", "sort", "top"])]
     report: bool,
-    /// Recorded runs
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    repeats: u64,
+    /// Profile a training step, fed from pictures: forward, backward, update and waiting for data
+    #[arg(long, conflicts_with_all = ["report", "weights", "files", "input_tensors", "mode", "memory", "empty"])]
+    train: bool,
+    /// Pictures for --train: a folder a class, or CUB-200-2011 [default: built-in birds, drawn at the network's size]
+    #[arg(long, value_name = "DIR", requires = "train")]
+    data: Option<PathBuf>,
+    /// Recorded runs [default: 10; with --train 5]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    repeats: Option<u64>,
     /// Write a trace for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -80,8 +89,14 @@ enum Sort {
 }
 
 const WARM_UP_RUNS: usize = 2;
+const REPEATS: u64 = 10;
+/// Values that hold memory at the peak, shown by name.
+const HOLDERS_SHOWN: usize = 6;
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    if args.train {
+        return step::run(args, common);
+    }
     let model = args.model.build()?;
     let cpu = common.cpu()?;
     let inputs = args.source.tensors(&model, &args.input, &cpu)?;
@@ -94,7 +109,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         .map(|(name, tensor)| (name.as_str(), tensor))
         .collect();
     let mut recording = Recording::default();
-    let repeats = args.repeats as usize;
+    let repeats = args.repeats.unwrap_or(REPEATS) as usize;
     let bar = progress::bar(common, WARM_UP_RUNS + repeats, "profiling");
     for _ in 0..WARM_UP_RUNS {
         program.run(&named)?;
@@ -119,22 +134,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         program.memory_at_peak(&bindings),
         peak_gflops,
     );
-    let selection = Selection {
-        grouping: match args.by {
-            By::Layer => Grouping::Layer,
-            By::Module => Grouping::Module {
-                depth: args.depth as usize,
-            },
-            By::Op => Grouping::Op,
-        },
-        order: match args.sort {
-            None => Order::Execution,
-            Some(Sort::Time) => Order::Time,
-            Some(Sort::Memory) => Order::Memory,
-            Some(Sort::Macs) => Order::Macs,
-        },
-        top: args.top,
-    };
+    let selection = args.selection();
     let preparation = program.preparation();
     let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
     let Spread { median, p10, p90 } = profile.wall_ms();
@@ -155,13 +155,11 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         milliseconds(ms(preparation.packing)),
         milliseconds(ms(preparation.planning)),
     );
-    const HOLDERS_SHOWN: usize = 6;
     let body = match args.report {
         true => report(program.graph(), &profile, args.depth as usize),
         false => profile.table(selection),
     };
     let text = format!("{head}\n{body}\n{}", profile.memory_table(HOLDERS_SHOWN));
-    let memory = profile.memory();
     let record = json!({
         "model": args.model.model,
         "settings": args.model.set,
@@ -175,18 +173,51 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
             "weights": ms(preparation.reading), "packing": ms(preparation.packing), "planning": ms(preparation.planning),
         },
         "rows": profile.rows(selection),
-        "memory_at_peak": {
-            "step": memory.step,
-            "values": memory.values.iter().map(|h| json!({"name": h.name, "bytes": h.bytes})).collect::<Vec<_>>(),
-            "live_bytes": memory.live_bytes, "arena_bytes": memory.arena_bytes,
-            "weight_bytes": memory.weight_bytes, "scratch_bytes": memory.scratch_bytes,
-            "total_bytes": memory.total_bytes(),
-        },
+        "memory_at_peak": memory_record(profile.memory()),
         "peak_resident_bytes": machine::peak_resident_bytes(),
     });
-    let resident = machine::peak_resident_bytes()
-        .map_or_else(String::new, |b| format!("process peak {}\n", bytes(b)));
-    Ok(Outcome::new(text + &resident, record))
+    Ok(Outcome::new(text + &resident_line(), record))
+}
+
+impl Args {
+    fn selection(&self) -> Selection {
+        Selection {
+            grouping: match self.by {
+                By::Layer => Grouping::Layer,
+                By::Module => Grouping::Module {
+                    depth: self.depth as usize,
+                },
+                By::Op => Grouping::Op,
+            },
+            order: match self.sort {
+                None => Order::Execution,
+                Some(Sort::Time) => Order::Time,
+                Some(Sort::Memory) => Order::Memory,
+                Some(Sort::Macs) => Order::Macs,
+            },
+            top: self.top,
+        }
+    }
+}
+
+/// What holds memory at the peak, for the record.
+fn memory_record(memory: &MemoryAtPeak) -> Value {
+    let values = memory.values.iter();
+    let values = values.map(|holder| json!({"name": holder.name, "bytes": holder.bytes}));
+    json!({
+        "step": memory.step,
+        "values": values.collect::<Vec<_>>(),
+        "live_bytes": memory.live_bytes, "arena_bytes": memory.arena_bytes,
+        "weight_bytes": memory.weight_bytes, "state_bytes": memory.state_bytes,
+        "scratch_bytes": memory.scratch_bytes, "total_bytes": memory.total_bytes(),
+    })
+}
+
+/// The process's peak as a line.
+fn resident_line() -> String {
+    machine::peak_resident_bytes().map_or_else(String::new, |peak| {
+        format!("process peak {}\n", bytes(peak))
+    })
 }
 
 /// Everything that people put into a report by hand.

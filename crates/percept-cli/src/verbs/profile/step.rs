@@ -1,0 +1,141 @@
+//! `percept profile --train`: where a training step's time and memory go, with the pictures that feed it.
+
+use std::time::Duration;
+
+use percept_data::loader::Position;
+use percept_engine::Recording;
+use percept_kernels::machine;
+use percept_report::{Profile, Spread, StepProfile, chrome_trace, milliseconds};
+use percept_train::{Batches, Probe, TrainConfig};
+use serde_json::json;
+
+use super::{Args, HOLDERS_SHOWN, WARM_UP_RUNS, memory_record, resident_line};
+use crate::fail::{Fail, Result};
+use crate::options::Common;
+use crate::outcome::{Outcome, write_text};
+use crate::progress;
+use crate::training::{Settled, Sources, blame, settle};
+
+/// Steps take seconds where inference takes a fraction.
+const REPEATS: u64 = 5;
+/// What the published networks are compared by.
+const BATCH: usize = 8;
+/// Components of a step that its tree shows; `--by module --depth N` has more.
+const TREE_DEPTH: usize = 1;
+
+pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    let cpu = common.cpu()?;
+    let (threads, isa) = (cpu.threads(), cpu.isa());
+    let peak_gflops = machine::peak_gflops(&cpu);
+    drop(cpu);
+    let Settled {
+        learner,
+        data,
+        config,
+        ..
+    } = settle(Sources {
+        model: &args.model.model,
+        base: None,
+        file: None,
+        set: settings(args)?,
+        data: args.data.clone(),
+        birds: "",
+    })?;
+    let repeats = args.repeats.unwrap_or(REPEATS) as usize;
+    let endless = TrainConfig {
+        epochs: u64::MAX,
+        ..config
+    };
+    let batches = Batches::new(&learner, &endless, data.training, false, threads).map_err(blame)?;
+    let mut batches = batches.start(Position::default()).map_err(blame)?;
+    let mut probe = Probe::new(&learner, &endless, threads).map_err(blame)?;
+    let mut recording = Recording::default();
+    let mut waited: Vec<Duration> = Vec::new();
+    let bar = progress::bar(common, WARM_UP_RUNS + repeats, "profiling");
+    for step in 0..WARM_UP_RUNS + repeats {
+        let batch = batches.next().expect("epochs never end");
+        let batch = batch.map_err(|error| blame(error.into()))?;
+        if step < WARM_UP_RUNS {
+            probe.run(&batch, None)?;
+        } else {
+            waited.push(batch.waited);
+            probe.run(&batch, Some(&mut recording))?;
+        }
+        bar.inc(1);
+    }
+    drop(batches);
+    bar.finish_and_clear();
+
+    let program = probe.program();
+    let bindings = recording.runs[0].bindings.clone();
+    let infos = program.step_infos(&bindings)?;
+    if let Some(path) = &args.trace {
+        let trace = chrome_trace(&infos, &recording, &args.model.model);
+        write_text(path, &trace.to_string())?;
+    }
+    let memory = program.memory_at_peak(&bindings);
+    let profile = Profile::new(infos, &recording, memory, peak_gflops);
+    let parameters = learner.training.params().iter();
+    let parameters = parameters
+        .filter(|parameter| parameter.trainable)
+        .map(|parameter| (parameter.name.clone(), parameter.elements() as u64));
+    let waited = waited.iter().map(|time| time.as_secs_f64() * 1e3);
+    let profile = StepProfile::new(profile, waited, parameters);
+
+    let (wall, waiting) = (profile.profile().wall_ms(), profile.waited_ms());
+    let [height, width] = learner.size;
+    let views = match learner.views.len() {
+        1 => String::new(),
+        several => format!(" in {several} views"),
+    };
+    let Spread { median, p10, p90 } = wall;
+    let head = format!(
+        "{}, training, {} pictures of {height}x{width}{views}; {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s\n\
+         a step takes {} ms (p10..p90 {}..{}, {repeats} steps) and waits {} ms for data\n",
+        args.model.model,
+        endless.batch,
+        milliseconds(median),
+        milliseconds(p10),
+        milliseconds(p90),
+        milliseconds(waiting.median),
+    );
+    let text = format!(
+        "{head}\n{}\n{}\n{}{}",
+        profile.tree_table(TREE_DEPTH),
+        profile.table(args.selection()),
+        profile.profile().memory_table(HOLDERS_SHOWN),
+        resident_line(),
+    );
+    let tree = profile.tree(TREE_DEPTH).into_iter();
+    let tree = tree.map(|(depth, name, ms)| json!({"depth": depth, "name": name, "time_ms": ms}));
+    let record = json!({
+        "model": args.model.model, "settings": args.model.set,
+        "pictures": endless.batch, "views": learner.views.len(), "size": learner.size,
+        "threads": threads, "isa": isa.to_string(), "peak_gflops_per_s": peak_gflops, "repeats": repeats,
+        "wall_ms": wall, "waited_ms": waiting,
+        "step": tree.collect::<Vec<_>>(), "rows": profile.rows(args.selection()),
+        "memory_at_peak": memory_record(profile.profile().memory()),
+        "peak_resident_bytes": machine::peak_resident_bytes(),
+    });
+    Ok(Outcome::new(text, record))
+}
+
+/// `--set`, `--batch`, `--size` and `--seed` as settings of a run.
+fn settings(args: &Args) -> Result<Vec<String>> {
+    let batch = args.input.batch.unwrap_or(BATCH);
+    let mut set = vec![
+        format!("batch={batch}"),
+        format!("seed={}", args.input.seed),
+    ];
+    if let Some(size) = args.input.size {
+        let [height, width] = size.0;
+        if height != width {
+            return Err(Fail::usage(format!(
+                "--size {height}x{width}: pictures to train with are square"
+            )));
+        }
+        set.push(format!("size={height}"));
+    }
+    set.extend(args.model.set.iter().cloned());
+    Ok(set)
+}
