@@ -93,12 +93,25 @@ def spconv_engine(args, inputs):
     return eager(args, model, torch.from_numpy(inputs["bev"]))
 
 
+def training_engine(args, inputs):
+    """Forward and backward passes instead of inferences."""
+    import torch
+    import torch_training
+
+    set_threads(torch, args.threads)
+    return torch_training.step(args.torch_model, inputs)
+
+
+def set_threads(torch, threads):
+    torch.set_num_threads(threads)
+    torch.set_num_interop_threads(1)
+
+
 def eager(args, model, *batch):
     """PyTorch's two functions."""
     import torch
 
-    torch.set_num_threads(args.threads)
-    torch.set_num_interop_threads(1)
+    set_threads(torch, args.threads)
     latest = {}
 
     def infer():
@@ -114,6 +127,7 @@ ENGINES = {
     "ort": (ort_engine, "onnxruntime"),
     "openvino": (openvino_engine, "openvino"),
     "torch": (torch_engine, "torch", "torch_models"),
+    "training": (training_engine, "torch", "torch_training"),
     "spconv": (spconv_engine, "spconv", "torch_centerpoint"),
 }
 

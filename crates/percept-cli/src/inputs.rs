@@ -7,7 +7,7 @@ use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
 use percept_data::seeded::{Family, seeded_values};
 use percept_engine::{Memory, require_memory};
-use percept_graph::Tensor;
+use percept_graph::{DType, Tensor};
 use percept_models::Model;
 
 use crate::fail::{Blame, Fail, Result};
@@ -45,7 +45,10 @@ impl InputArgs {
         require_memory(&model.graph, &model.graph.bind(&shapes)?, Memory::Frugal)?;
         Ok(shapes
             .into_iter()
-            .map(|(name, shape)| (name.to_owned(), self.seeded(name, shape)))
+            .map(|(name, shape)| match is_integer(model, name) {
+                true => (name.to_owned(), counting(shape)),
+                false => (name.to_owned(), self.seeded(name, shape)),
+            })
             .collect())
     }
 
@@ -58,6 +61,20 @@ impl InputArgs {
         let data = seeded_values(Family::Vision, &stream, &shape);
         Tensor { shape, data }
     }
+}
+
+fn is_integer(model: &Model, input: &str) -> bool {
+    let inputs = model.graph.inputs().iter();
+    inputs
+        .filter(|known| known.name == input)
+        .any(|known| model.graph.value(known.value).ty.dtype != DType::F32)
+}
+
+/// Whole numbers from 0: labels of samples that are all of different classes.
+fn counting(shape: Vec<usize>) -> Tensor {
+    let len: usize = shape.iter().product();
+    let data = (0..len).map(|place| place as f32).collect();
+    Tensor { shape, data }
 }
 
 /// Raw input tensors from a safetensors file: `NAME` or `input.NAME` for each input.

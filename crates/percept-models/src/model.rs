@@ -129,14 +129,10 @@ impl Model {
         size: Option<[usize; 2]>,
     ) -> Result<Vec<(&'static str, Vec<usize>)>, ModelError> {
         let mut shapes = self.default_shapes.clone();
-        for (name, shape) in &mut shapes {
+        for (_, shape) in &mut shapes {
             if let (Some(batch), Some(axis)) = (batch, shape.first_mut()) {
-                // The points of all samples stand in one list.
-                *axis = if *name == "points" {
-                    *axis * batch
-                } else {
-                    batch
-                };
+                // Points, voxels and views of all samples stand in one list.
+                *axis *= batch;
             }
             if let Some(size) = size {
                 let [_, _, sides @ ..] = shape.as_mut_slice() else {

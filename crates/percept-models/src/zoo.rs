@@ -73,6 +73,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
         .iter()
         .chain(paco::ENTRIES)
         .chain(BACKBONES)
+        .chain(paco::CONTRAST)
         .chain(layers::ENTRIES)
 }
 

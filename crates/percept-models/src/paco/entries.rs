@@ -1,7 +1,7 @@
 //! PaCo-2 in the zoo.
 
 use super::selection::MOST_PARTS;
-use super::{Backbone, LossForm, Matching, Objective, Paco};
+use super::{Backbone, LABELS, LossForm, Matching, Objective, Paco};
 use crate::preprocess::PillowFilter;
 use crate::resnet::{ResNet, ResNetConfig};
 use crate::zoo::{CLASSIFIER_SIZE, Entry, Parts, STEM, WIDTH, classifier};
@@ -85,12 +85,24 @@ static SETTINGS: [Setting; 17] = [
     ),
 ];
 
+/// Those of [`SETTINGS`] that the published contrast depends on.
+static CONTRAST_SETTINGS: [Setting; 4] = [SETTINGS[5], SETTINGS[7], SETTINGS[9], SETTINGS[16]];
+
 pub(crate) static ENTRIES: &[Entry] = &[Entry {
     name: "paco",
     description: "PaCo-2, fine-grained classes by parts: ResNet-50 or EfficientNet-B0",
     task: Task::Classify,
     settings: &SETTINGS,
     build,
+}];
+
+/// The contrast alone, to measure it.
+pub(crate) static CONTRAST: &[Entry] = &[Entry {
+    name: "paco-contrast",
+    description: "the published contrast of PaCo-2: parts to loss",
+    task: Task::Layer,
+    settings: &CONTRAST_SETTINGS,
+    build: build_contrast,
 }];
 
 impl Paco {
@@ -110,11 +122,7 @@ impl Paco {
                 "published" => Objective::Published,
                 _ => Objective::Stable,
             },
-            loss: match settings.choice("loss") {
-                "naive" => LossForm::Naive,
-                "gram" => LossForm::Gram,
-                _ => LossForm::Exact,
-            },
+            loss: LossForm::from_settings(settings),
             matching: match settings.choice("matching") {
                 "cosine" => Matching::Cosine,
                 _ => Matching::Mahalanobis,
@@ -141,5 +149,31 @@ fn build(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
     Ok(Parts {
         training: Some(paco.training()?),
         ..classifier(paco.graph()?, PillowFilter::Bilinear, side, covered)
+    })
+}
+
+impl LossForm {
+    fn from_settings(settings: &Resolved) -> Self {
+        match settings.choice("loss") {
+            "naive" => LossForm::Naive,
+            "gram" => LossForm::Gram,
+            _ => LossForm::Exact,
+        }
+    }
+}
+
+fn build_contrast(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+    let paco = Paco {
+        d: settings.count("d"),
+        parts: settings.count("parts"),
+        loss: LossForm::from_settings(settings),
+        eps: settings.number("eps"),
+        ..Paco::PUBLISHED
+    };
+    // One image is two views of its parts; batches count images.
+    let parts = vec![2, paco.parts, paco.d];
+    Ok(Parts {
+        default_shapes: vec![(LABELS, vec![1]), ("parts", parts)],
+        ..Parts::new(paco.contrast_graph()?, "parts", [])
     })
 }

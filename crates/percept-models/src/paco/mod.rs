@@ -25,7 +25,7 @@ use percept_graph::{AdaptiveAvgPool2d, Builder, Graph, GraphError, ValueId};
 use crate::efficientnet::{self, Layout};
 use crate::image_input;
 use crate::resnet::{ResNet, ResNetConfig};
-pub(crate) use entries::ENTRIES;
+pub(crate) use entries::{CONTRAST, ENTRIES};
 pub use training::{LABELS, VIEWS};
 use windows::windows;
 

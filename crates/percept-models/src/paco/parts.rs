@@ -6,6 +6,49 @@ use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
 
 use super::windows;
 
+/// How often each of the parts [V, K, D] counts where nothing was sampled: once, i32 [V, K].
+#[derive(Clone, Debug)]
+pub(super) struct EachOnce;
+
+impl Operator for EachOnce {
+    fn kind(&self) -> &'static str {
+        "EachOnce"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        match inputs {
+            [parts] if parts.shape.len() == 3 => {
+                Ok(vec![TensorType::i32(parts.shape[..2].iter().cloned())])
+            }
+            _ => Err("parts [V, K, D]".to_owned()),
+        }
+    }
+
+    fn cost(&self, _: &[&TensorType], _: &[&TensorType]) -> Cost {
+        Cost::movement()
+    }
+
+    fn describe(&self) -> String {
+        "EachOnce()".to_owned()
+    }
+}
+
+impl CustomOp for EachOnce {
+    fn as_operator(&self) -> &dyn Operator {
+        self
+    }
+
+    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+        let &[(&[views, parts, _], _)] = inputs else {
+            return Err("takes parts".to_owned());
+        };
+        Ok(vec![Tensor {
+            shape: vec![views, parts],
+            data: vec![1.0; views * parts],
+        }])
+    }
+}
+
 /// Means [V, K, D] of the windows around peaks [V, K, 2] of rows [V, H, W, D].
 #[derive(Clone, Debug)]
 pub(super) struct WindowMeans {

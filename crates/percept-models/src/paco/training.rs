@@ -11,7 +11,7 @@ use super::consistency::{Consistency, Prototypes};
 use super::covariance::Covariance;
 use super::focus::{FocusedCrossEntropy, Strength};
 use super::pac::Contrast;
-use super::parts::WindowMeans;
+use super::parts::{EachOnce, WindowMeans};
 use super::pool::PoolDistances;
 use super::sampler::PartSampler;
 use super::scene::Measure;
@@ -68,6 +68,27 @@ impl Paco {
         b.finish()
     }
 
+    /// The contrast alone: `parts` [2N, parts, d] of both views and [`LABELS`] to `loss`. Of the published objective, whose
+    /// covariances are those of the parts.
+    pub fn contrast_graph(&self) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("PaCo");
+        let n = Dim::symbol("N");
+        let labels = b.integer_input(LABELS, [n.clone()]);
+        let parts = b.input("parts", [n * 2, self.parts.into(), self.d.into()]);
+        let once = b.call("once", custom(EachOnce), &[parts]);
+        let [_, factors] = self.covariance(&mut b, parts, once);
+        let loss = self.contrast(&mut b, parts, [parts, once, factors], labels);
+        b.output("loss", loss);
+        b.finish()
+    }
+
+    fn covariance(&self, b: &mut Builder, samples: ValueId, multiplicity: ValueId) -> [ValueId; 2] {
+        let covariance = Covariance {
+            measure: self.measure(),
+        };
+        several(b, "covariance", covariance, &[samples, multiplicity])
+    }
+
     fn loss(&self, b: &mut Builder, features: ValueId, labels: ValueId, channels: usize) {
         b.name("features", features);
         let [peaks, multiplicity] = self.sample(b, features);
@@ -89,10 +110,7 @@ impl Paco {
                 b.reshape("parts.samples", rows, [v, h * w, d])
             }
         };
-        let covariance = Covariance {
-            measure: self.measure(),
-        };
-        let [sigma, factors] = several(b, "covariance", covariance, &[samples, multiplicity]);
+        let [sigma, factors] = self.covariance(b, samples, multiplicity);
         let samples = [samples, multiplicity, factors];
         if self.lambda_pac > 0.0 {
             terms.push((

@@ -1,23 +1,25 @@
 //! `percept bench`: how fast a network is, over batches, sizes and threads.
 
+mod paco;
+mod subject;
+
 use std::io::{BufRead, Write};
 use std::sync::Arc;
-use std::time::Instant;
 
-use percept_engine::Program;
 use percept_graph::WeightSource;
 use percept_kernels::machine;
 use percept_models::Model;
-use percept_report::{Spread, Table, bytes, milliseconds};
+use percept_report::{Table, bytes, milliseconds};
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Fail, Result};
-use crate::inputs::{InputArgs, Tensors};
+use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs, Size, available_threads, parse_batch};
 use crate::outcome::Outcome;
 use crate::points::SourceArgs;
 use crate::progress;
+use subject::{Facts, Subject, Times};
 
 /// Measure a network or a single layer: median, spread, throughput, memory
 #[derive(clap::Args)]
@@ -25,8 +27,10 @@ use crate::progress;
   percept bench resnet50 --batch 1,8 --threads 1,2
   percept bench resnet18 --batch 6 --size 256x704
   percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 --set padding=1 --size 180
+  percept bench resnet50 --train --batch 8                    training steps: forward, backward, update
+  percept bench paco --train                                  what each part of the loss, the backbone and d and r cost
 
-Times are wall times of one inference on inputs in memory, weights packed; a warm-up comes first.")]
+Times are wall times of one inference (or training step) on inputs in memory, weights packed; a warm-up comes first.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -38,17 +42,20 @@ pub struct Args {
     /// Height and width of the input, such as 224 or 256x704; several as a list
     #[arg(long, value_name = "HxW,..", value_delimiter = ',')]
     size: Vec<Size>,
+    /// Measure training steps. Of `paco`: a report over losses, backbones and batches
+    #[arg(long, conflicts_with_all = ["weights", "files"])]
+    train: bool,
     #[command(flatten)]
     source: SourceArgs,
     /// Seed of the input
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
-    /// Measured runs of each setting
-    #[arg(long, default_value_t = 15, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    repeats: u64,
-    /// Runs before measuring
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(0..=1_000))]
-    warmup: u64,
+    /// Measured runs of each setting [default: 15; with --train 5, of the report 3]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    repeats: Option<u64>,
+    /// Runs before measuring [default: 3; with --train 1]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000))]
+    warmup: Option<u64>,
     /// Run once for each line on stdin and answer with a JSON line: for comparisons in turns with other engines
     #[arg(long)]
     paced: bool,
@@ -61,15 +68,13 @@ struct Setting {
     threads: usize,
 }
 
-struct Measured {
-    wall_ms: Spread,
-    cpu_ms: Spread,
-    memory_bytes: usize,
-}
-
 pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
+    if args.train && args.model.model == paco::MODEL && !args.paced {
+        return paco::run(args, common).map(Some);
+    }
     let model = args.model.build()?;
     let settings = settings(args, common);
+    let (warmup, repeats) = args.runs();
     // Bad sizes and thread counts are found before anything is measured.
     for setting in &settings {
         args.input(setting).shapes(&model)?;
@@ -82,7 +87,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         ));
     }
     if args.paced {
-        return paced(args, common, &model, weights, &settings[0]).map(|()| None);
+        return paced(args, common, &model, &weights, &settings[0]).map(|()| None);
     }
     let mut table = Table::new(&[
         "<input",
@@ -97,64 +102,90 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     let mut records: Vec<Value> = Vec::new();
     let bar = progress::bar(
         common,
-        settings.len() * (args.warmup + args.repeats) as usize,
+        settings.len() * (warmup + repeats) as usize,
         "measuring",
     );
     for setting in &settings {
-        let cpu = common.cpu_with(setting.threads)?;
-        let input = args.input(setting);
-        let tensors = args.source.tensors(&model, &input, &cpu)?;
-        let shapes: Vec<(&str, Vec<usize>)> = tensors
+        let mut subject = args.subject(common, &model, &weights, setting)?;
+        let Facts { macs, memory_bytes } = subject.facts()?;
+        bar.inc(1);
+        for _ in 1..warmup {
+            subject.run(None)?;
+            bar.inc(1);
+        }
+        let Times { wall_ms, cpu_ms } = subject.measure(repeats, || bar.inc(1))?;
+        let shapes = subject.shapes();
+        let described: Vec<String> = shapes
             .iter()
-            .map(|(n, t)| (n.as_str(), t.shape.clone()))
+            .map(|(name, shape)| format!("{name} {shape:?}"))
             .collect();
-        let macs = model.graph.total_macs(&model.graph.bind(&shapes)?)?;
-        let measured = measure(args, common, &model, &weights, &tensors, setting, &bar)?;
-        let described: Vec<String> = tensors
-            .iter()
-            .map(|(name, tensor)| format!("{name} {:?}", tensor.shape))
-            .collect();
-        let samples = tensors
+        let samples = shapes
             .first()
-            .map_or(1, |(_, tensor)| tensor.shape.first().copied().unwrap_or(1));
-        let seconds = measured.wall_ms.median * 1e-3;
+            .and_then(|(_, shape)| shape.first().copied())
+            .unwrap_or(1);
+        let seconds = wall_ms.median * 1e-3;
         let (throughput, rate) = (samples as f64 / seconds, 2e-9 * macs as f64 / seconds);
         table.row([
             described.join(", "),
             setting.threads.to_string(),
-            milliseconds(measured.wall_ms.median),
-            milliseconds(measured.wall_ms.p10),
-            milliseconds(measured.wall_ms.p90),
+            milliseconds(wall_ms.median),
+            milliseconds(wall_ms.p10),
+            milliseconds(wall_ms.p90),
             format!("{throughput:.2}"),
             format!("{rate:.1}"),
-            bytes(measured.memory_bytes as u64),
+            bytes(memory_bytes as u64),
         ]);
         records.push(json!({
-            "inputs": tensors.iter().map(|(name, tensor)| json!({"name": name, "shape": tensor.shape})).collect::<Vec<_>>(),
-            "threads": setting.threads, "wall_ms": measured.wall_ms, "cpu_ms": measured.cpu_ms,
-            "inputs_per_s": throughput, "macs": macs, "gflops_per_s": rate, "memory_bytes": measured.memory_bytes,
+            "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
+            "threads": setting.threads, "wall_ms": wall_ms, "cpu_ms": cpu_ms,
+            "inputs_per_s": throughput, "macs": macs, "gflops_per_s": rate, "memory_bytes": memory_bytes,
         }));
     }
     bar.finish_and_clear();
     let peak = machine::peak_resident_bytes();
     let record = json!({
         "model": args.model.model, "settings": args.model.set, "engine": args.engine.describe(),
-        "weights": weights.describe(), "repeats": args.repeats, "rows": records, "peak_resident_bytes": peak,
+        "weights": weights.describe(), "training": args.train, "repeats": repeats, "rows": records, "peak_resident_bytes": peak,
     });
     let foot = peak.map_or_else(String::new, |peak| {
         format!(", process peak {}", bytes(peak))
     });
     let text = format!(
-        "{}, {}, {} runs each{foot}\n\n{}\nmemory: arena, packed weights and working memory. GFLOP/s: 2 MACs / time, effective where Winograd is used.\n",
+        "{}, {}, {repeats} {} each{foot}\n\n{}\nmemory: arena, weights and working memory. GFLOP/s: 2 MACs / time, effective where Winograd is used.\n",
         args.model.model,
         args.engine.describe(),
-        args.repeats,
+        if args.train { "training steps" } else { "runs" },
         table.render()
     );
     Ok(Some(Outcome::new(text, record)))
 }
 
 impl Args {
+    /// Runs to warm up and to measure.
+    fn runs(&self) -> (u64, u64) {
+        let (warmup, repeats) = if self.train { (1, 5) } else { (3, 15) };
+        (
+            self.warmup.unwrap_or(warmup),
+            self.repeats.unwrap_or(repeats),
+        )
+    }
+
+    fn subject(
+        &self,
+        common: &Common,
+        model: &Model,
+        weights: &Arc<dyn WeightSource>,
+        setting: &Setting,
+    ) -> Result<Subject> {
+        let cpu = common.cpu_with(setting.threads)?;
+        let inputs = self.source.tensors(model, &self.input(setting), &cpu)?;
+        let options = self.engine.options();
+        match self.train {
+            true => Subject::training(model, weights, inputs, cpu, options),
+            false => Ok(Subject::inference(model, weights, inputs, cpu, options)),
+        }
+    }
+
     fn input(&self, setting: &Setting) -> InputArgs {
         InputArgs {
             batch: setting.batch,
@@ -192,84 +223,17 @@ fn settings(args: &Args, common: &Common) -> Vec<Setting> {
     settings
 }
 
-fn measure(
-    args: &Args,
-    common: &Common,
-    model: &Model,
-    weights: &Arc<dyn WeightSource>,
-    tensors: &Tensors,
-    setting: &Setting,
-    bar: &indicatif::ProgressBar,
-) -> Result<Measured> {
-    let cpu = common.cpu_with(setting.threads)?;
-    let mut program = Program::new(
-        model.graph.clone(),
-        Arc::clone(weights),
-        cpu,
-        args.engine.options(),
-    );
-    let named: Vec<_> = tensors
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), tensor))
-        .collect();
-    for _ in 0..args.warmup {
-        program.run(&named)?;
-        bar.inc(1);
-    }
-    let (mut wall_ms, mut cpu_ms) = (Vec::new(), Vec::new());
-    for _ in 0..args.repeats {
-        let time = timed(&mut program, &named)?;
-        wall_ms.push(time.wall_ms);
-        cpu_ms.push(time.cpu_ms);
-        bar.inc(1);
-    }
-    let preparation = program.preparation();
-    Ok(Measured {
-        wall_ms: Spread::of(wall_ms),
-        cpu_ms: Spread::of(cpu_ms),
-        memory_bytes: preparation.arena_bytes
-            + preparation.weight_bytes
-            + preparation.scratch_bytes,
-    })
-}
-
-struct Timed {
-    wall_ms: f64,
-    cpu_ms: f64,
-}
-
-fn timed(program: &mut Program, inputs: &[(&str, &percept_graph::Tensor)]) -> Result<Timed> {
-    let cpu_before = machine::process_cpu_seconds();
-    let start = Instant::now();
-    program.run(inputs)?;
-    let wall_ms = start.elapsed().as_secs_f64() * 1e3;
-    let cpu_seconds = machine::process_cpu_seconds()
-        .zip(cpu_before)
-        .map(|(after, before)| after - before);
-    Ok(Timed {
-        wall_ms,
-        cpu_ms: cpu_seconds.map_or(wall_ms, |seconds| seconds * 1e3),
-    })
-}
-
-/// The worker side of bench/peers: one inference for each line that comes, until the end of stdin.
+/// The worker side of bench/peers: one run for each line that comes, until the end of stdin.
 fn paced(
     args: &Args,
     common: &Common,
     model: &Model,
-    weights: Arc<dyn WeightSource>,
+    weights: &Arc<dyn WeightSource>,
     setting: &Setting,
 ) -> Result<()> {
-    let cpu = common.cpu_with(setting.threads)?;
-    let input = args.input(setting);
-    let tensors = args.source.tensors(model, &input, &cpu)?;
-    let mut program = Program::new(model.graph.clone(), weights, cpu, args.engine.options());
-    let named: Vec<_> = tensors
-        .iter()
-        .map(|(name, tensor)| (name.as_str(), tensor))
-        .collect();
-    for _ in 0..args.warmup {
-        program.run(&named)?;
+    let mut subject = args.subject(common, model, weights, setting)?;
+    for _ in 0..args.runs().0 {
+        subject.run(None)?;
     }
     let mut stdout = std::io::stdout().lock();
     let mut say = |line: Value| {
@@ -282,7 +246,7 @@ fn paced(
     )?;
     for line in std::io::stdin().lock().lines() {
         line.bad_input()?;
-        let time = timed(&mut program, &named)?;
+        let time = subject.timed()?;
         say(json!({"wall_ms": time.wall_ms, "cpu_ms": time.cpu_ms}))?;
     }
     say(json!({"peak_memory_bytes": machine::peak_resident_bytes()}))

@@ -1,0 +1,204 @@
+//! What is run again and again: an inference, or a training step.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use percept_data::loader::Batch;
+use percept_engine::{Options, Program, Recording};
+use percept_graph::{DType, Graph, Tensor, ValueId, WeightSource, differentiate};
+use percept_kernels::{Cpu, machine};
+use percept_models::Model;
+use percept_report::Spread;
+use percept_train::{Learner, LearnerError, Probe, TrainConfig, noise};
+
+use crate::fail::{Fail, Result};
+use crate::inputs::Tensors;
+use crate::training::blame;
+
+/// Something to measure, with its inputs in memory.
+pub enum Subject {
+    Inference {
+        program: Box<Program>,
+        inputs: Tensors,
+    },
+    Step {
+        probe: Box<Probe>,
+        batch: Batch,
+    },
+}
+
+/// One run.
+pub struct Timed {
+    pub wall_ms: f64,
+    pub cpu_ms: f64,
+}
+
+/// What a subject is, once it ran.
+pub struct Facts {
+    pub macs: u64,
+    pub memory_bytes: usize,
+}
+
+/// Times of some runs.
+pub struct Times {
+    pub wall_ms: Spread,
+    pub cpu_ms: Spread,
+}
+
+impl Subject {
+    pub fn inference(
+        model: &Model,
+        weights: &Arc<dyn WeightSource>,
+        inputs: Tensors,
+        cpu: Cpu,
+        options: Options,
+    ) -> Self {
+        Self::of_graph(model.graph.clone(), weights, inputs, cpu, options)
+    }
+
+    /// A training step on noise: a classifier's whole step, or the gradients of a `loss` by its inputs.
+    pub fn training(
+        model: &Model,
+        weights: &Arc<dyn WeightSource>,
+        inputs: Tensors,
+        cpu: Cpu,
+        options: Options,
+    ) -> Result<Self> {
+        if model.graph.outputs().iter().any(|(name, _)| name == "loss") {
+            let graph = with_input_gradients(model.graph.clone())?;
+            return Ok(Self::of_graph(graph, weights, inputs, cpu, options));
+        }
+        let size = inputs.first().and_then(|(_, image)| match image.shape[..] {
+            [_, _, height, width] => Some([height, width]),
+            _ => None,
+        });
+        let learner = Learner::classifier(model, 0.0, size).map_err(|error| match error {
+            LearnerError::Graph(error) => Fail::from(error),
+            error => Fail::usage(error).hint("--train takes classifiers and losses"),
+        })?;
+        let images = inputs.first().map_or(1, |(_, image)| image.shape[0]);
+        Self::step(&learner, images, cpu.threads())
+    }
+
+    fn of_graph(
+        graph: Graph,
+        weights: &Arc<dyn WeightSource>,
+        inputs: Tensors,
+        cpu: Cpu,
+        options: Options,
+    ) -> Self {
+        let program = Box::new(Program::new(graph, Arc::clone(weights), cpu, options));
+        Self::Inference { program, inputs }
+    }
+
+    /// A learner's step on noise.
+    pub fn step(learner: &Learner, images: usize, threads: usize) -> Result<Self> {
+        let logits = learner.inference.find("logits")?;
+        let classes = learner.inference.value(logits).ty.shape.last();
+        let classes = classes.and_then(|dim| dim.as_const()).unwrap_or(1);
+        let batch = noise(learner, images, usize::try_from(classes).unwrap_or(1));
+        let probe = Probe::new(learner, &TrainConfig::default(), threads).map_err(blame)?;
+        Ok(Self::Step {
+            probe: Box::new(probe),
+            batch,
+        })
+    }
+
+    /// The shapes of what goes in.
+    pub fn shapes(&self) -> Vec<(&str, &[usize])> {
+        match self {
+            Subject::Inference { inputs, .. } => {
+                let shapes = inputs.iter();
+                shapes
+                    .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
+                    .collect()
+            }
+            Subject::Step { batch, .. } => {
+                let views = batch.views.iter();
+                views.map(|view| ("view", view.shape.as_slice())).collect()
+            }
+        }
+    }
+
+    pub fn program(&self) -> &Program {
+        match self {
+            Subject::Inference { program, .. } => program,
+            Subject::Step { probe, .. } => probe.program(),
+        }
+    }
+
+    /// Runs once.
+    pub fn run(&mut self, recording: Option<&mut Recording>) -> Result<()> {
+        match self {
+            Subject::Inference { program, inputs } => {
+                let inputs = inputs.iter();
+                let named: Vec<(&str, &Tensor)> = inputs
+                    .map(|(name, tensor)| (name.as_str(), tensor))
+                    .collect();
+                program.run_recorded(&named, recording)?;
+            }
+            Subject::Step { probe, batch } => probe.run(batch, recording)?,
+        }
+        Ok(())
+    }
+
+    /// Runs once and looks at what was prepared for it.
+    pub fn facts(&mut self) -> Result<Facts> {
+        let mut recording = Recording::default();
+        self.run(Some(&mut recording))?;
+        let program = self.program();
+        let bindings = &recording.runs[0].bindings;
+        Ok(Facts {
+            macs: program.graph().total_macs(bindings)?,
+            memory_bytes: program.memory_at_peak(bindings).total_bytes(),
+        })
+    }
+
+    pub fn timed(&mut self) -> Result<Timed> {
+        let cpu_before = machine::process_cpu_seconds();
+        let start = Instant::now();
+        self.run(None)?;
+        let wall_ms = start.elapsed().as_secs_f64() * 1e3;
+        let cpu_seconds = machine::process_cpu_seconds()
+            .zip(cpu_before)
+            .map(|(after, before)| after - before);
+        Ok(Timed {
+            wall_ms,
+            cpu_ms: cpu_seconds.map_or(wall_ms, |seconds| seconds * 1e3),
+        })
+    }
+
+    /// Times of `repeats` runs; `on_run` hears of each.
+    pub fn measure(&mut self, repeats: u64, on_run: impl Fn()) -> Result<Times> {
+        let (mut wall_ms, mut cpu_ms) = (Vec::new(), Vec::new());
+        for _ in 0..repeats {
+            let time = self.timed()?;
+            wall_ms.push(time.wall_ms);
+            cpu_ms.push(time.cpu_ms);
+            on_run();
+        }
+        Ok(Times {
+            wall_ms: Spread::of(wall_ms),
+            cpu_ms: Spread::of(cpu_ms),
+        })
+    }
+}
+
+/// A graph with the output `loss` and the gradients of it by every input that has one.
+fn with_input_gradients(graph: Graph) -> Result<Graph> {
+    let loss = graph.find("loss")?;
+    let inputs = graph.inputs().iter();
+    let inputs: Vec<(String, ValueId)> = inputs
+        .filter(|input| graph.value(input.value).ty.dtype == DType::F32)
+        .map(|input| (input.name.clone(), input.value))
+        .collect();
+    let values: Vec<ValueId> = inputs.iter().map(|(_, value)| *value).collect();
+    let differentiated = differentiate(graph, loss, &values)?;
+    let mut graph = differentiated.graph;
+    for (name, value) in inputs {
+        if let Some(&gradient) = differentiated.gradients.get(&value) {
+            graph = graph.with_output(&format!("{name}.gradient"), gradient);
+        }
+    }
+    Ok(graph)
+}
