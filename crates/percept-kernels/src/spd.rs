@@ -9,6 +9,9 @@ use crate::Isa;
 use crate::isa::Kernel;
 use crate::simd::Simd;
 
+/// Rows that are subtracted from the others at once.
+const BLOCK: usize = 4;
+
 /// A matrix that has no such factor.
 #[derive(Clone, Copy, Debug, Error, PartialEq)]
 #[error("the matrix is not positive definite: pivot {pivot} of row {row}")]
@@ -35,20 +38,25 @@ impl Kernel for Factor<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> Self::Output {
         let Self { n, a } = self;
-        for k in 0..n {
-            let (above, below) = a.split_at_mut((k + 1) * n);
-            let row = &mut above[k * n..];
-            let pivot = row[k];
-            // A NaN is no positive number either.
-            if pivot.is_nan() || pivot <= 0.0 {
-                return Err(NotPositive { row: k, pivot });
+        for begin in (0..n).step_by(BLOCK) {
+            let end = (begin + BLOCK).min(n);
+            let (above, below) = a.split_at_mut(end * n);
+            let block = &mut above[begin * n..];
+            for k in begin..end {
+                let (row, others) = block[(k - begin) * n..].split_at_mut(n);
+                let pivot = row[k];
+                // A NaN is no positive number either.
+                if pivot.is_nan() || pivot <= 0.0 {
+                    return Err(NotPositive { row: k, pivot });
+                }
+                divide(&mut row[k..], pivot.sqrt());
+                for (i, other) in (k + 1..end).zip(others.chunks_exact_mut(n)) {
+                    add_multiple(&mut other[i..], -row[i], &row[i..]);
+                }
             }
-            let root = pivot.sqrt();
-            for value in &mut row[k..] {
-                *value /= root;
-            }
-            for (i, other) in (k + 1..n).zip(below.chunks_exact_mut(n)) {
-                add_multiple(&mut other[i..], -row[i], &row[i..]);
+            for (i, other) in (end..n).zip(below.chunks_exact_mut(n)) {
+                let rows = block.chunks_exact(n).map(|row| (-row[i], &row[i..]));
+                add_multiples(&mut other[i..], rows);
             }
         }
         Ok(())
@@ -97,26 +105,43 @@ impl Kernel for Solve<'_> {
             columns,
             b,
         } = self;
-        for step in 0..n {
+        if columns == 0 {
+            return;
+        }
+        for step in (0..n).step_by(BLOCK) {
+            let len = BLOCK.min(n - step);
             match side {
                 Side::Transposed => {
-                    let k = step;
-                    let (above, below) = b.split_at_mut((k + 1) * columns);
-                    let solved = &mut above[k * columns..];
-                    divide(solved, factor[k * n + k]);
-                    for i in k + 1..n {
-                        let row = &mut below[(i - k - 1) * columns..][..columns];
-                        add_multiple(row, -factor[k * n + i], solved);
+                    let (begin, end) = (step, step + len);
+                    let (above, below) = b.split_at_mut(end * columns);
+                    let block = &mut above[begin * columns..];
+                    for k in begin..end {
+                        let (solved, others) = block[(k - begin) * columns..].split_at_mut(columns);
+                        divide(solved, factor[k * n + k]);
+                        for (i, row) in (k + 1..end).zip(others.chunks_exact_mut(columns)) {
+                            add_multiple(row, -factor[k * n + i], solved);
+                        }
+                    }
+                    for (i, row) in (end..n).zip(below.chunks_exact_mut(columns)) {
+                        let solved = (begin..end).zip(block.chunks_exact(columns));
+                        add_multiples(row, solved.map(|(k, solved)| (-factor[k * n + i], solved)));
                     }
                 }
                 Side::Upper => {
-                    let k = n - 1 - step;
-                    let (above, below) = b.split_at_mut(k * columns);
-                    let solved = &mut below[..columns];
-                    divide(solved, factor[k * n + k]);
-                    for i in 0..k {
-                        let row = &mut above[i * columns..][..columns];
-                        add_multiple(row, -factor[i * n + k], solved);
+                    let (begin, end) = (n - step - len, n - step);
+                    let (above, below) = b.split_at_mut(begin * columns);
+                    let block = &mut below[..len * columns];
+                    for k in (begin..end).rev() {
+                        let (others, solved) = block.split_at_mut((k - begin) * columns);
+                        let solved = &mut solved[..columns];
+                        divide(solved, factor[k * n + k]);
+                        for (i, row) in (begin..k).zip(others.chunks_exact_mut(columns)) {
+                            add_multiple(row, -factor[i * n + k], solved);
+                        }
+                    }
+                    for (i, row) in above.chunks_exact_mut(columns).enumerate() {
+                        let solved = (begin..end).zip(block.chunks_exact(columns)).rev();
+                        add_multiples(row, solved.map(|(k, solved)| (-factor[i * n + k], solved)));
                     }
                 }
             }
@@ -211,6 +236,24 @@ impl Kernel for SquaredDistances<'_> {
 fn add_multiple(y: &mut [f64], factor: f64, x: &[f64]) {
     for (y, &x) in y.iter_mut().zip(x) {
         *y += factor * x;
+    }
+}
+
+/// Adds several multiples in their order; a whole block of them reads and writes `y` once.
+#[inline(always)]
+fn add_multiples<'a>(y: &mut [f64], rows: impl ExactSizeIterator<Item = (f64, &'a [f64])>) {
+    if rows.len() < BLOCK {
+        rows.for_each(|(factor, x)| add_multiple(y, factor, x));
+        return;
+    }
+    let mut block = [(0.0, &[][..]); BLOCK];
+    for (target, (factor, x)) in block.iter_mut().zip(rows) {
+        *target = (factor, &x[..y.len()]);
+    }
+    for (at, y) in y.iter_mut().enumerate() {
+        *y = block
+            .iter()
+            .fold(*y, |sum, (factor, x)| sum + factor * x[at]);
     }
 }
 

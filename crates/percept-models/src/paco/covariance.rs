@@ -69,7 +69,8 @@ impl CustomOp for Covariance {
         } = self.measure;
         let (images, d, isa) = (samples.images(), samples.d, isa());
         let mut sigmas = vec![0.0f32; samples.views * d * d];
-        let mut factors = Vec::new();
+        let size = Metric::size(form, d, samples.count);
+        let mut factors = wide::zeros(images * size * size);
         for image in 0..images {
             let spreads = samples.spreads(shrinkage, image);
             let [first, second] = spreads.each_ref().map(|s| s.sigma(isa, shrinkage));
@@ -79,9 +80,8 @@ impl CustomOp for Covariance {
             }
             let metric = Metric::new(isa, form, shrinkage, d, &spreads, [&first, &second])
                 .map_err(|error| format!("image {image}: {error}"))?;
-            factors.extend_from_slice(metric.matrix());
+            wide::split_into(&mut factors, image * size * size, metric.matrix());
         }
-        let size = Metric::size(form, d, samples.count);
         Ok(vec![
             Tensor {
                 shape: vec![samples.views, d, d],
@@ -89,7 +89,7 @@ impl CustomOp for Covariance {
             },
             Tensor {
                 shape: vec![2, images, size, size],
-                data: wide::split(&factors),
+                data: factors,
             },
         ])
     }
@@ -143,7 +143,6 @@ impl CustomOp for CovarianceGradient {
         let mut gradient = vec![0.0f64; samples.rows.len()];
         for view in 0..samples.views {
             let dsigma = &dsigmas[view * d * d..][..d * d];
-            let dsigma = dsigma.iter().map(|&g| f64::from(g)).collect();
             let target = &mut gradient[view * samples.count * d..][..samples.count * d];
             let spread = samples.spread(shrinkage, view);
             spread.pull_back(isa, shrinkage, dsigma, target);

@@ -7,9 +7,8 @@ use std::sync::Arc;
 
 use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
 
-use super::scene::{Measure, isa};
+use super::scene::Measure;
 use super::triplets::Triplets;
-use percept_kernels::spd::add_product;
 
 /// Parts [2N, K, D], samples, their counts, cached factors, matches and negatives i32 [N, K] to the loss, and, to be read only,
 /// the distances d+ and d- [N, K].
@@ -133,13 +132,13 @@ impl CustomOp for ContrastGradient {
             parts,
             ..
         } = triplets;
-        let (d, shrinkage, isa) = (samples.d, measure.shrinkage, isa());
+        let (d, shrinkage) = (samples.d, measure.shrinkage);
         let share = dloss / (images * parts).max(1) as f64;
         let mut dparts = vec![0.0f64; 2 * images * parts * d];
         let mut dsamples = vec![0.0f64; samples.rows.len()];
         for image in 0..images {
             let of_image = triplets.of(image)?;
-            let mut dsigma = vec![0.0f64; d * d];
+            let mut dsigma = Vec::new();
             for (k, triplet) in of_image
                 .iter()
                 .enumerate()
@@ -153,16 +152,14 @@ impl CustomOp for ContrastGradient {
                         dparts[anchor * d + i] += gradient;
                         dparts[pair.other * d + i] -= gradient;
                     }
-                    let scaled: Vec<f64> = pair.solved.iter().map(|a| -sign * slope * a).collect();
-                    add_product(isa, d, d, &scaled, &pair.solved, &mut dsigma);
+                    // Σ+ is the mean of both views' covariances.
+                    dsigma.push((-sign * slope / 2.0, &pair.solved[..]));
                 }
             }
-            // Σ+ is the mean of both views' covariances.
-            dsigma.iter_mut().for_each(|g| *g /= 2.0);
             for view in [image, images + image] {
                 let target = &mut dsamples[view * samples.count * d..][..samples.count * d];
                 let spread = samples.spread(shrinkage, view);
-                spread.pull_back(isa, shrinkage, dsigma.clone(), target);
+                spread.pull_back_outer(shrinkage, &dsigma, target);
             }
         }
         let tensor = |shape: &[usize], values: Vec<f64>| Tensor {

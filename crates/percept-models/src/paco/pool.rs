@@ -2,7 +2,7 @@
 
 use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
 
-use super::scene::{Measure, Samples, factors, pool};
+use super::scene::{Measure, Samples, pool};
 
 /// Parts [2N, K, D], samples, their counts and the cached factors to distances [N, K, 2NK]. Selections read them.
 #[derive(Clone, Debug)]
@@ -51,10 +51,10 @@ impl CustomOp for PoolDistances {
         };
         let samples = Samples::new(samples, counts)?;
         let (images, columns) = (views / 2, views * parts);
-        let (pool, factors) = (pool(z, d), factors(cached));
+        let pool = pool(z, d);
         let mut data = Vec::with_capacity(images * parts * columns);
         for image in 0..images {
-            let metric = samples.metric(&self.measure, &factors, image);
+            let metric = samples.metric(&self.measure, cached, image);
             let anchors = image * parts..(image + 1) * parts;
             let repeats = images.saturating_sub(1).max(1);
             let squared = metric.squared_distances(columns, &pool, anchors, repeats);

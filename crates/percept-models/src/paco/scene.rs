@@ -82,21 +82,16 @@ impl<'a> Samples<'a> {
         [image, self.images() + image].map(|view| self.spread(shrinkage, view))
     }
 
-    /// The metric of an image, from the cached factors of all.
-    pub(super) fn metric(&self, measure: &Measure, factors: &[f64], image: usize) -> Metric {
+    /// The metric of an image, from what the covariance node cached of all.
+    pub(super) fn metric(&self, measure: &Measure, cached: &[f32], image: usize) -> Metric {
         let size = Metric::size(measure.form, self.d, self.count);
-        let matrix = factors[image * size * size..][..size * size].to_vec();
+        let matrix = wide::join(cached, image * size * size..(image + 1) * size * size);
         let Measure {
             form, shrinkage, ..
         } = *measure;
         let spreads = || self.spreads(shrinkage, image);
         Metric::cached(isa(), form, shrinkage, self.d, spreads, matrix)
     }
-}
-
-/// The factors that the covariance node cached, in f64.
-pub(super) fn factors(pairs: &[f32]) -> Vec<f64> {
-    wide::join(pairs)
 }
 
 /// All parts as columns [d, parts of all views].

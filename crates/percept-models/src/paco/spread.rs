@@ -40,14 +40,11 @@ impl Shrinkage {
         }
     }
 
-    /// dS from dΣ [d, d].
-    fn pull_back(self, d: usize, gradient: &mut [f64]) {
-        if let Shrinkage::Trace { rho } = self {
-            let trace: f64 = (0..d).map(|i| gradient[i * d + i]).sum();
-            gradient.iter_mut().for_each(|g| *g *= 1.0 - rho);
-            for i in 0..d {
-                gradient[i * d + i] += rho * trace / d as f64;
-            }
+    /// dS from dΣ: what dΣ is scaled by, and what its diagonal then gets.
+    fn pull_back(self, trace: f64, d: usize) -> (f64, f64) {
+        match self {
+            Shrinkage::Ridge { .. } => (1.0, 0.0),
+            Shrinkage::Trace { rho } => (1.0 - rho, rho * trace / d as f64),
         }
     }
 }
@@ -147,24 +144,66 @@ impl Spread {
         &self,
         isa: Isa,
         shrinkage: Shrinkage,
-        mut dsigma: Vec<f64>,
+        dsigma: &[f32],
         dsamples: &mut [f64],
     ) {
         let d = self.d;
-        shrinkage.pull_back(d, &mut dsigma);
-        let symmetric: Vec<f64> = (0..d * d)
-            .map(|at| dsigma[at] + dsigma[at % d * d + at / d])
-            .collect();
-        for ((row, weight), &position) in self
-            .centred
-            .chunks_exact(d)
-            .zip(&self.weights)
-            .zip(&self.positions)
-        {
-            let factor = weight / self.freedom;
+        let entry = |i: usize, j: usize| f64::from(dsigma[i * d + j]);
+        let trace = (0..d).map(|i| entry(i, i)).sum();
+        let (scale, diagonal) = shrinkage.pull_back(trace, d);
+        let mut symmetric = Vec::with_capacity(d * d);
+        for i in 0..d {
+            symmetric.extend((0..d).map(|j| scale * (entry(i, j) + entry(j, i))));
+            symmetric[i * d + i] += 2.0 * diagonal;
+        }
+        for (factor, row, target) in self.rows_of(dsamples) {
             let scaled: Vec<f64> = row.iter().map(|v| v * factor).collect();
-            let target = &mut dsamples[position * d..][..d];
             add_product(isa, 1, d, &scaled, &symmetric, target);
         }
+    }
+
+    /// The same for dΣ = Σ factor · a aᵀ over some (factor, a), which need not be multiplied out.
+    pub(super) fn pull_back_outer(
+        &self,
+        shrinkage: Shrinkage,
+        terms: &[(f64, &[f64])],
+        dsamples: &mut [f64],
+    ) {
+        let trace = terms.iter().map(|(factor, a)| factor * dot(a, a)).sum();
+        let (scale, diagonal) = shrinkage.pull_back(trace, self.d);
+        for (weight, row, target) in self.rows_of(dsamples) {
+            for &(factor, a) in terms {
+                add_multiple(target, 2.0 * weight * scale * factor * dot(a, row), a);
+            }
+            if diagonal != 0.0 {
+                add_multiple(target, 2.0 * weight * diagonal, row);
+            }
+        }
+    }
+
+    /// Of each sample that counts: its weight in the covariance, its centred values, and its row of `dsamples`.
+    fn rows_of<'a>(
+        &'a self,
+        dsamples: &'a mut [f64],
+    ) -> impl Iterator<Item = (f64, &'a [f64], &'a mut [f64])> {
+        let all = dsamples.chunks_exact_mut(self.d).enumerate();
+        let mut own = self.positions.iter().peekable();
+        // Positions ascend, so that one pass over the rows meets them all.
+        let counted =
+            all.filter(move |(at, _)| own.next_if(|&&position| position == *at).is_some());
+        let rows = self.centred.chunks_exact(self.d).zip(&self.weights);
+        counted
+            .zip(rows)
+            .map(|((_, target), (row, weight))| (weight / self.freedom, row, target))
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn add_multiple(y: &mut [f64], factor: f64, x: &[f64]) {
+    for (y, &x) in y.iter_mut().zip(x) {
+        *y += factor * x;
     }
 }

@@ -1,6 +1,6 @@
 //! A part with its match and its negative, and the systems that their distances and gradients need.
 
-use super::scene::{Measure, Samples, factors, pool};
+use super::scene::{Measure, Samples, pool};
 
 /// A part and another one of the pool.
 pub(super) struct Pair {
@@ -34,7 +34,7 @@ impl Triplet {
 pub(super) struct Triplets<'a> {
     measure: Measure,
     pub samples: Samples<'a>,
-    factors: Vec<f64>,
+    cached: &'a [f32],
     pool: Vec<f64>,
     matches: &'a [f32],
     negatives: &'a [f32],
@@ -61,7 +61,7 @@ impl<'a> Triplets<'a> {
         Ok(Self {
             measure,
             samples: Samples::new(samples, counts)?,
-            factors: factors(cached),
+            cached,
             pool: pool(z, d),
             matches,
             negatives,
@@ -111,7 +111,7 @@ impl<'a> Triplets<'a> {
         let x: Vec<f64> = (0..d)
             .flat_map(|i| others.iter().map(move |pair| difference(i, pair)))
             .collect();
-        let metric = self.samples.metric(&self.measure, &self.factors, image);
+        let metric = self.samples.metric(&self.measure, self.cached, image);
         let solved = metric
             .solve(others.len(), &x)
             .map_err(|error| format!("image {image}: {error}"))?;

@@ -2,19 +2,27 @@
 //!
 //! With eps = 1e-5 one f32 is not enough: its rounding of a covariance is larger than what eps adds.
 
-/// All rounded numbers, then all remainders.
-pub(super) fn split(numbers: &[f64]) -> Vec<f32> {
-    let rounded = numbers.iter().map(|&number| number as f32);
-    let remainders = numbers
-        .iter()
-        .map(|&number| (number - f64::from(number as f32)) as f32);
-    rounded.chain(remainders).collect()
+use std::ops::Range;
+
+/// Room for so many numbers: all rounded ones, then all remainders.
+pub(super) fn zeros(len: usize) -> Vec<f32> {
+    vec![0.0; 2 * len]
 }
 
-/// The numbers again, to 48 bits.
-pub(super) fn join(pairs: &[f32]) -> Vec<f64> {
+/// Writes numbers from the place `at`.
+pub(super) fn split_into(pairs: &mut [f32], at: usize, numbers: &[f64]) {
+    let (rounded, remainders) = pairs.split_at_mut(pairs.len() / 2);
+    let pairs = rounded[at..].iter_mut().zip(&mut remainders[at..]);
+    for ((high, low), &number) in pairs.zip(numbers) {
+        *high = number as f32;
+        *low = (number - f64::from(*high)) as f32;
+    }
+}
+
+/// Some of the numbers again, to 48 bits.
+pub(super) fn join(pairs: &[f32], range: Range<usize>) -> Vec<f64> {
     let (rounded, remainders) = pairs.split_at(pairs.len() / 2);
-    let pairs = rounded.iter().zip(remainders);
+    let pairs = rounded[range.clone()].iter().zip(&remainders[range]);
     pairs
         .map(|(&high, &low)| f64::from(high) + f64::from(low))
         .collect()
@@ -27,7 +35,9 @@ mod tests {
     #[test]
     fn pairs_keep_48_bits() {
         let numbers = [1.0 / 3.0, -1e-5, 12345.678901, 0.0];
-        for (number, back) in numbers.iter().zip(join(&split(&numbers))) {
+        let mut pairs = zeros(6);
+        split_into(&mut pairs, 2, &numbers);
+        for (number, back) in numbers.iter().zip(join(&pairs, 2..6)) {
             assert!(
                 (number - back).abs() <= number.abs() * 2f64.powi(-47),
                 "{number}"
