@@ -39,6 +39,8 @@ pub struct Cpu {
     /// The calling thread's scratch; its lock also keeps parallel regions one at a time.
     caller: Mutex<Scratch>,
     shared: Mutex<Scratch>,
+    /// Buffers that were given back.
+    spares: Mutex<Vec<AlignedBuf>>,
     scratch_bytes: Arc<AtomicUsize>,
 }
 
@@ -66,6 +68,7 @@ impl Cpu {
             threads,
             caller: Mutex::new(scratch()),
             shared: Mutex::new(scratch()),
+            spares: Mutex::default(),
             scratch_bytes,
         })
     }
@@ -80,9 +83,35 @@ impl Cpu {
         self.threads
     }
 
-    /// Bytes of scratch memory held by all threads.
+    /// Bytes of scratch memory held by all threads, and of buffers that were given back.
     pub fn scratch_bytes(&self) -> usize {
-        self.scratch_bytes.load(Ordering::Relaxed)
+        let spares: usize = self.spares().iter().map(AlignedBuf::len).sum();
+        self.scratch_bytes.load(Ordering::Relaxed) + spares
+    }
+
+    fn spares(&self) -> MutexGuard<'_, Vec<AlignedBuf>> {
+        self.spares.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A buffer of at least `len` floats, whose contents are left from earlier use.
+    ///
+    /// Training packs every weight in every step. New memory is cleared by the system, which takes as long as the packing:
+    /// what [`Cpu::give_back`] was given is taken first.
+    pub(crate) fn buffer(&self, len: usize) -> AlignedBuf {
+        let mut spares = self.spares();
+        spares.sort_by_key(AlignedBuf::len);
+        let enough = spares.partition_point(|spare| spare.floats().len() < len);
+        if enough < spares.len() {
+            return spares.remove(enough);
+        }
+        // The largest makes place for a larger one, so that there are never more than were in use at a time.
+        spares.pop();
+        AlignedBuf::zeroed_floats(len)
+    }
+
+    /// Keeps a buffer for later.
+    pub(crate) fn give_back(&self, buffer: AlignedBuf) {
+        self.spares().push(buffer);
     }
 
     /// Scratch memory that the blocks of a call fill and read together, over several parallel regions.
@@ -172,6 +201,22 @@ mod tests {
         assert!(held >= 43 * 4);
         cpu.parallel(5, &|_, scratch| assert_eq!(scratch.floats([5])[0].len(), 5));
         assert_eq!(cpu.scratch_bytes(), held);
+    }
+
+    #[test]
+    fn buffers_are_used_again() {
+        let cpu = Cpu::with_isa(1, Isa::Portable).unwrap();
+        let (small, large) = (cpu.buffer(100), cpu.buffer(1000));
+        let addresses = [&small, &large].map(|buffer| buffer.floats().as_ptr());
+        cpu.give_back(large);
+        cpu.give_back(small);
+        assert_eq!(cpu.scratch_bytes(), 112 * 4 + 1008 * 4);
+        let again = [cpu.buffer(90), cpu.buffer(500)];
+        assert_eq!(addresses, again.each_ref().map(|b| b.floats().as_ptr()));
+        again.into_iter().for_each(|buffer| cpu.give_back(buffer));
+        cpu.give_back(cpu.buffer(5000));
+        // The small one and the new one.
+        assert_eq!(cpu.scratch_bytes(), 112 * 4 + 5008 * 4);
     }
 
     #[test]

@@ -54,6 +54,31 @@ pub(crate) fn for_each_block<T: Send>(
     });
 }
 
+/// Fills `target` with every `stride`-th number of `line`, from its first on.
+#[inline(always)]
+pub(crate) fn take_every<S: Simd>(s: S, line: &[f32], stride: usize, target: &mut [f32]) {
+    if stride == 1 {
+        return target.copy_from_slice(&line[..target.len()]);
+    }
+    let whole = match stride {
+        2 => target.len().min(line.len() / 2) / LANES * LANES,
+        _ => 0,
+    };
+    let (vectors, rest) = target.split_at_mut(whole);
+    for (target, line) in vectors
+        .chunks_exact_mut(LANES)
+        .zip(line.chunks_exact(2 * LANES))
+    {
+        s.write(target, s.evens(s.read(line), s.read(&line[LANES..])));
+    }
+    for (target, &value) in rest
+        .iter_mut()
+        .zip(line[whole * stride..].iter().step_by(stride))
+    {
+        *target = value;
+    }
+}
+
 /// The sum of a slice, by fixed lanes and then in a fixed order.
 #[inline(always)]
 pub(crate) fn sum<S: Simd>(s: S, x: &[f32]) -> f32 {

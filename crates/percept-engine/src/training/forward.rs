@@ -166,6 +166,7 @@ impl Forward {
             Self::Conv { shape, algorithm } => {
                 let packed = PackedConv::pack(cpu, shape, *algorithm, reads[1]);
                 conv2d(cpu, shape, &packed, reads[0], None, with_bias(2), writes[0]);
+                packed.give_back(cpu);
             }
             Self::ConvTranspose(shape) => {
                 let packed = PackedConvTranspose::pack(shape, reads[1]);

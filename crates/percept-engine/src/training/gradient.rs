@@ -26,7 +26,10 @@ pub enum Gradient {
         shape: ConvShape,
         mode: Mode,
     },
-    ConvWeight(ConvShape),
+    ConvWeight {
+        shape: ConvShape,
+        mode: Mode,
+    },
     BatchNorm {
         shape: ChannelShape,
         eps: f32,
@@ -73,7 +76,10 @@ impl Gradient {
                 shape: shapes::conv(&op.conv, y()),
                 mode,
             },
-            Op::Conv2dWeightGradient(op) => Self::ConvWeight(shapes::conv(&op.conv, x())),
+            Op::Conv2dWeightGradient(op) => Self::ConvWeight {
+                shape: shapes::conv(&op.conv, x()),
+                mode,
+            },
             Op::BatchNormGradient(op) => Self::BatchNorm {
                 shape: shapes::channels(x()),
                 eps: op.norm.eps,
@@ -131,8 +137,8 @@ impl Gradient {
                 let (dy, weight) = (reads[0], reads[1]);
                 gradient::conv2d_input_gradient(cpu, shape, *mode, dy, weight, residual, writes[0]);
             }
-            Self::ConvWeight(shape) => {
-                gradient::conv2d_weight_gradient(cpu, shape, reads[0], reads[1], writes[0]);
+            Self::ConvWeight { shape, mode } => {
+                gradient::conv2d_weight_gradient(cpu, shape, *mode, reads[0], reads[1], writes[0]);
             }
             Self::BatchNorm {
                 shape,

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use super::filters::Filters;
 use super::gather::{PanelPlan, SLACK, input_span};
 use super::shape::ConvShape;
 use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
@@ -51,10 +52,10 @@ fn depth_parts(shape: &ConvShape) -> Parts {
 }
 
 impl ImplicitWeights {
-    /// Packs OIHW weights.
-    pub(crate) fn pack(cpu: &Cpu, shape: &ConvShape, weight: &[f32]) -> ImplicitWeights {
+    /// Packs filters.
+    pub(super) fn pack(cpu: &Cpu, shape: &ConvShape, filters: &Filters<'_>) -> ImplicitWeights {
         let (rows, depth) = (shape.group_out(), shape.group_in() * shape.taps());
-        let mut packed = AlignedBuf::zeroed_floats(shape.groups * groups_len(rows, depth));
+        let mut packed = cpu.buffer(shape.groups * groups_len(rows, depth));
         let parts = depth_parts(shape);
         let target = SharedMut::new(packed.floats_mut());
         cpu.parallel(shape.groups * parts.count(), &|block, _| {
@@ -62,10 +63,13 @@ impl ImplicitWeights {
             let start = group * groups_len(rows, depth) + groups_len(rows, part.start);
             // SAFETY: each part of each group has its own place.
             let target = unsafe { target.slice(start..start + groups_len(rows, part.len())) };
-            let source = &weight[group * rows * depth + part.start..];
+            let Some((source, stride)) = filters.rows(group) else {
+                let inputs = part.start / shape.taps()..part.end / shape.taps();
+                return gather_groups(filters, group, rows, inputs, shape.taps(), target);
+            };
             cpu.isa().run(Pack {
-                source,
-                stride: depth,
+                source: &source[part.start..],
+                stride,
                 rows,
                 depth: part.len(),
                 target,
@@ -74,9 +78,37 @@ impl ImplicitWeights {
         ImplicitWeights { packed }
     }
 
+    pub(super) fn give_back(self, cpu: &Cpu) {
+        cpu.give_back(self.packed);
+    }
+
     /// Bytes held.
     pub(crate) fn bytes(&self) -> usize {
         self.packed.len()
+    }
+}
+
+/// Packs filters whose taps do not follow one another, four outputs at a time.
+fn gather_groups(
+    filters: &Filters<'_>,
+    group: usize,
+    rows: usize,
+    inputs: Range<usize>,
+    taps: usize,
+    packed: &mut [f32],
+) {
+    let depth = inputs.len() * taps;
+    for (row, packed) in (0..rows)
+        .step_by(TILE_ROWS)
+        .zip(packed.chunks_exact_mut(TILE_ROWS * depth.max(1)))
+    {
+        let count = (rows - row).min(TILE_ROWS);
+        let mut targets = packed.chunks_exact_mut(TILE_ROWS);
+        for input in inputs.clone() {
+            for (tap, target) in (0..taps).zip(&mut targets) {
+                filters.outputs(group, row, input, tap, &mut target[..count]);
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::choose::supports;
 use super::depthwise::depthwise_conv2d;
+use super::filters::Filters;
 use super::implicit::{self, ImplicitWeights};
 use super::narrow;
 use super::shape::{ConvAlgorithm, ConvShape};
@@ -68,28 +69,31 @@ impl PackedConv {
         weight_oihw: &[f32],
     ) -> PackedConv {
         shape.check(Some(weight_oihw.len()), shape.in_len(), shape.out_len());
+        PackedConv::pack_filters(cpu, shape, algorithm, &Filters::oihw(shape, weight_oihw))
+    }
+
+    /// Packs filters from where they lie.
+    pub(crate) fn pack_filters(
+        cpu: &Cpu,
+        shape: &ConvShape,
+        algorithm: ConvAlgorithm,
+        filters: &Filters<'_>,
+    ) -> PackedConv {
+        filters.check(shape);
         assert!(
             supports(shape, algorithm),
             "{algorithm} does not support {shape:?}"
         );
+        let winograd4 = WinogradWeights::pack::<F4, 4, 6>;
+        let winograd2 = WinogradWeights::pack::<F2, 2, 4>;
         let weights = match algorithm {
             ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => {
-                Weights::Implicit(ImplicitWeights::pack(cpu, shape, weight_oihw))
+                Weights::Implicit(ImplicitWeights::pack(cpu, shape, filters))
             }
-            ConvAlgorithm::Winograd4 => Weights::Winograd4(WinogradWeights::pack::<F4, 4, 6>(
-                cpu,
-                shape.out_channels,
-                shape.in_channels,
-                weight_oihw,
-            )),
-            ConvAlgorithm::Winograd2 => Weights::Winograd2(WinogradWeights::pack::<F2, 2, 4>(
-                cpu,
-                shape.out_channels,
-                shape.in_channels,
-                weight_oihw,
-            )),
-            ConvAlgorithm::Depthwise => Weights::Depthwise(weight_oihw.to_vec()),
-            ConvAlgorithm::Narrow => Weights::Narrow(narrow::pack(shape, weight_oihw)),
+            ConvAlgorithm::Winograd4 => Weights::Winograd4(winograd4(cpu, shape, filters)),
+            ConvAlgorithm::Winograd2 => Weights::Winograd2(winograd2(cpu, shape, filters)),
+            ConvAlgorithm::Depthwise => Weights::Depthwise(filters.to_oihw(shape)),
+            ConvAlgorithm::Narrow => Weights::Narrow(narrow::pack(shape, &filters.to_oihw(shape))),
         };
         PackedConv {
             algorithm,
@@ -130,6 +134,15 @@ impl PackedConv {
                 implicit::conv2d(cpu, shape, packed, x, None, epilogue, Some(list), y);
             }
             _ => panic!("{} has no parts to skip", self.algorithm),
+        }
+    }
+
+    /// Gives the memory to those that are packed next: for weights that serve once.
+    pub fn give_back(self, cpu: &Cpu) {
+        match self.weights {
+            Weights::Implicit(weights) => weights.give_back(cpu),
+            Weights::Winograd4(weights) | Weights::Winograd2(weights) => weights.give_back(cpu),
+            Weights::Depthwise(_) | Weights::Narrow(_) => {}
         }
     }
 

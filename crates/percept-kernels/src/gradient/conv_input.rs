@@ -1,17 +1,16 @@
 //! The gradient of a convolution by its input: the adjoint applied to dy.
 //!
 //! With stride 1 the adjoint is a convolution itself, of dy with the kernel turned around, so that every fast algorithm
-//! serves; with strides it is several, interleaved. The rest are transposed convolutions, whose weights have the very same
-//! layout.
+//! serves; with strides it is a matrix product and a sum. Strided layers in groups are transposed convolutions, whose weights
+//! have the very same layout.
 
-use super::conv_phases;
+use super::conv_columns;
 use crate::conv::{
-    ConvShape, ConvTransposeShape, Mode, PackedConv, PackedConvTranspose, choose_algorithm,
-    conv_transpose2d, conv2d,
+    ConvShape, ConvTransposeShape, Filters, Mode, PackedConv, PackedConvTranspose,
+    choose_algorithm, conv_transpose2d, conv2d,
 };
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
-use crate::layout;
 
 /// dx [batch, in_channels, height, width] = adjoint(dy) + residual, with OIHW weights.
 pub fn conv2d_input_gradient(
@@ -34,12 +33,14 @@ pub fn conv2d_input_gradient(
             None => dx.fill(0.0),
         }
     } else if let Some(turned) = as_convolution(shape) {
-        let weight = turn(cpu, shape, weight);
+        // The kernel turned around: inputs for outputs, and each tap for its opposite.
+        let filters = Filters::turned(shape, weight, (0..shape.taps()).rev().collect());
         let algorithm = choose_algorithm(&turned, mode, cpu.isa());
-        let packed = PackedConv::pack(cpu, &turned, algorithm, &weight);
+        let packed = PackedConv::pack_filters(cpu, &turned, algorithm, &filters);
         conv2d(cpu, &turned, &packed, dy, None, epilogue, dx);
-    } else if conv_phases::supports(shape) {
-        conv_phases::input_gradient(cpu, shape, mode, dy, weight, residual, dx);
+        packed.give_back(cpu);
+    } else if shape.groups == 1 {
+        conv_columns::input_gradient(cpu, shape, dy, weight, residual, dx);
     } else {
         let transposed = as_transposed(shape);
         let packed = PackedConvTranspose::pack(&transposed, weight);
@@ -89,18 +90,6 @@ fn as_transposed(shape: &ConvShape) -> ConvTransposeShape {
         ],
         ..cut
     }
-}
-
-/// The kernel turned around: inputs for outputs, and each tap for its opposite.
-fn turn(cpu: &Cpu, shape: &ConvShape, weight: &[f32]) -> Vec<f32> {
-    let (group_in, group_out, taps) = (shape.group_in(), shape.group_out(), shape.taps());
-    let mut turned = vec![0.0; weight.len()];
-    let dims = [shape.groups, group_out, group_in, taps];
-    layout::permute(cpu, &dims, &[0, 2, 1, 3], weight, &mut turned);
-    if taps > 1 {
-        turned.chunks_exact_mut(taps).for_each(<[f32]>::reverse);
-    }
-    turned
 }
 
 #[cfg(test)]

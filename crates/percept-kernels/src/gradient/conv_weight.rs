@@ -5,8 +5,10 @@
 
 use std::ops::Range;
 
+use super::conv_weight_depthwise;
+use super::conv_window::gather_window;
 use crate::aligned::SharedMut;
-use crate::conv::ConvShape;
+use crate::conv::{ConvShape, Mode, winograd};
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
@@ -14,7 +16,7 @@ use crate::gemm::pack::{groups_len, pack_groups, pack_panels_transposed, panel_w
 use crate::gemm::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
 use crate::gemm::{TILE_COLUMNS, TILE_ROWS};
 use crate::isa::Kernel;
-use crate::simd::{LANES, Simd};
+use crate::simd::Simd;
 
 /// Output channels of a block: with [`DEPTH`] they fill half of a 512 KB second-level cache.
 const ROWS: usize = 256;
@@ -25,10 +27,14 @@ const DEPTH: usize = 256;
 /// Blocks to cut the work into at least, when there are the pixels.
 const BLOCKS: usize = 8;
 
+/// Fewer channels do not pay for the transforms.
+const WINOGRAD_CHANNELS: usize = 16;
+
 /// dweight (OIHW) from x [batch, in_channels, height, width] and dy [batch, out_channels, out_height, out_width].
 pub fn conv2d_weight_gradient(
     cpu: &Cpu,
     shape: &ConvShape,
+    mode: Mode,
     x: &[f32],
     dy: &[f32],
     dweight: &mut [f32],
@@ -37,8 +43,12 @@ pub fn conv2d_weight_gradient(
     if dy.is_empty() || x.is_empty() {
         return dweight.fill(0.0);
     }
+    let fewest = shape.in_channels.min(shape.out_channels);
+    if mode == Mode::Fast && winograd::supports(shape) && fewest >= WINOGRAD_CHANNELS {
+        return winograd::weight_gradient(cpu, shape, x, dy, dweight);
+    }
     if shape.is_depthwise() {
-        return depthwise(cpu, shape, x, dy, dweight);
+        return conv_weight_depthwise::weight_gradient(cpu, shape, x, dy, dweight);
     }
     let product = Product::new(shape, x, dy);
     let splits = product.splits();
@@ -173,8 +183,9 @@ impl PassPixels<'_> {
 
     /// x under `count` window positions of a group, a position a row, and the distance between rows.
     #[inline(always)]
-    fn windows<'s>(
+    fn windows<'s, S: Simd>(
         &self,
+        s: S,
         x: &'s [f32],
         group: usize,
         first: usize,
@@ -196,7 +207,7 @@ impl PassPixels<'_> {
         for (position, row) in (first..).zip(rows) {
             let parts = row.chunks_exact_mut(self.pixels.len());
             for (sample, part) in self.samples.clone().zip(parts) {
-                gather_window(shape, map(sample), position, self.pixels.clone(), part);
+                gather_window(s, shape, map(sample), position, self.pixels.clone(), part);
             }
         }
         (strip, self.depth())
@@ -251,7 +262,8 @@ impl Kernel for Block<'_> {
                 let count = (width - column).min(TILE_COLUMNS);
                 let target = &mut panels[column * depth..];
                 let first = columns.start + column;
-                let (source, stride) = pass_pixels.windows(product.x, group, first, count, strip);
+                let (source, stride) =
+                    pass_pixels.windows(s, product.x, group, first, count, strip);
                 pack_panels_transposed(s, source, stride, count, depth, target);
             }
             let part = DepthPart {
@@ -285,133 +297,6 @@ impl Kernel for Block<'_> {
     }
 }
 
-/// The inputs that one window position (channel and tap) has under some output pixels; zero outside the map.
-#[inline(always)]
-fn gather_window(
-    shape: &ConvShape,
-    map: &[f32],
-    position: usize,
-    pixels: Range<usize>,
-    target: &mut [f32],
-) {
-    let (channel, tap) = (position / shape.taps(), position % shape.taps());
-    let plane = &map[channel * shape.in_pixels()..][..shape.in_pixels()];
-    let offset = [tap / shape.kernel[1], tap % shape.kernel[1]];
-    let shift = [0, 1].map(|axis| offset[axis] * shape.dilation[axis]);
-    let out_width = shape.out_width();
-    let mut at = pixels.start;
-    let mut target = target;
-    while at < pixels.end {
-        let (row, column) = (at / out_width, at % out_width);
-        let count = (out_width - column).min(pixels.end - at);
-        let (run, rest) = std::mem::take(&mut target).split_at_mut(count);
-        target = rest;
-        at += count;
-        let input_row = (row * shape.stride[0] + shift[0]).checked_sub(shape.padding[0]);
-        match input_row.filter(|&row| row < shape.height) {
-            Some(row) => {
-                let line = &plane[row * shape.width..][..shape.width];
-                gather_line(shape, line, column, shift[1], run);
-            }
-            None => run.fill(0.0),
-        }
-    }
-}
-
-/// line[j · stride + shift - padding] for the output columns j from `column` on.
-#[inline(always)]
-fn gather_line(shape: &ConvShape, line: &[f32], column: usize, shift: usize, run: &mut [f32]) {
-    let (stride, padding) = (shape.stride[1], shape.padding[1]);
-    // The first j with j · stride + shift >= padding, and the first with j · stride + shift >= padding + width.
-    let enter = padding.saturating_sub(shift).div_ceil(stride);
-    let leave = (padding + line.len())
-        .saturating_sub(shift)
-        .div_ceil(stride);
-    let end = column + run.len();
-    let enter = enter.clamp(column, end);
-    let leave = leave.clamp(enter, end);
-    run[..enter - column].fill(0.0);
-    run[leave - column..].fill(0.0);
-    let inside = &mut run[enter - column..leave - column];
-    if inside.is_empty() {
-        return;
-    }
-    let start = enter * stride + shift - padding;
-    if stride == 1 {
-        inside.copy_from_slice(&line[start..start + inside.len()]);
-    } else {
-        for (value, from) in inside.iter_mut().zip(line[start..].iter().step_by(stride)) {
-            *value = *from;
-        }
-    }
-}
-
-/// Each channel on its own: its taps are sums of products of rows.
-fn depthwise(cpu: &Cpu, shape: &ConvShape, x: &[f32], dy: &[f32], dweight: &mut [f32]) {
-    let taps = shape.taps();
-    let target = SharedMut::new(dweight);
-    cpu.parallel(shape.out_channels, &|channel, scratch| {
-        // SAFETY: each channel has its own taps.
-        let target = unsafe { target.slice(channel * taps..(channel + 1) * taps) };
-        cpu.isa().run(DepthwiseChannel {
-            shape,
-            channel,
-            x,
-            dy,
-            target,
-            scratch,
-        });
-    });
-}
-
-struct DepthwiseChannel<'a> {
-    shape: &'a ConvShape,
-    channel: usize,
-    x: &'a [f32],
-    dy: &'a [f32],
-    target: &'a mut [f32],
-    scratch: &'a mut Scratch,
-}
-
-impl Kernel for DepthwiseChannel<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let shape = self.shape;
-        let (area, out_area) = (shape.in_pixels(), shape.out_pixels());
-        let [window] = self.scratch.floats([out_area]);
-        for (tap, target) in self.target.iter_mut().enumerate() {
-            let mut sum = 0.0f64;
-            for sample in 0..shape.batch {
-                let plane = sample * shape.in_channels + self.channel;
-                let x = &self.x[plane * area..][..area];
-                gather_window(shape, x, tap, 0..out_area, window);
-                sum += f64::from(dot(s, &self.dy[plane * out_area..][..out_area], window));
-            }
-            *target = sum as f32;
-        }
-    }
-}
-
-/// Σ a · b, by fixed lanes and then in a fixed order.
-#[inline(always)]
-fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [s.splat(0.0); 4];
-    let mut chunks = a.chunks_exact(4 * LANES).zip(b.chunks_exact(4 * LANES));
-    for (a, b) in &mut chunks {
-        for i in 0..4 {
-            sums[i] = s.mul_add(s.read(&a[i * LANES..]), s.read(&b[i * LANES..]), sums[i]);
-        }
-    }
-    let done = a.len() / (4 * LANES) * (4 * LANES);
-    let tails = a[done..].chunks(LANES).zip(b[done..].chunks(LANES));
-    for (i, (a, b)) in tails.enumerate() {
-        sums[i] = s.mul_add(s.read(a), s.read(b), sums[i]);
-    }
-    s.sum(s.add(s.add(sums[0], sums[2]), s.add(sums[1], sums[3])))
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -422,11 +307,15 @@ mod tests {
     use crate::testing::{check, numbers, widen};
 
     fn compare(shape: &ConvShape) {
+        compare_in(Mode::Exact, shape, 2e-5);
+    }
+
+    fn compare_in(mode: Mode, shape: &ConvShape, tolerance: f64) {
         let (x, dy) = (numbers(1, shape.in_len()), numbers(2, shape.out_len()));
         let mut expected = vec![0.0; shape.weight_len()];
         gradient::conv2d_weight_gradient(shape, &widen(&x), &widen(&dy), &mut expected);
-        check(&expected, 2e-5, |cpu, dweight| {
-            conv2d_weight_gradient(cpu, shape, &x, &dy, dweight);
+        check(&expected, tolerance, |cpu, dweight| {
+            conv2d_weight_gradient(cpu, shape, mode, &x, &dy, dweight);
         });
     }
 
@@ -468,6 +357,7 @@ mod tests {
             groups: 1,
         };
         compare(&shape);
+        compare_in(Mode::Fast, &shape, 1e-3);
         let pointwise = ConvShape {
             kernel: [1, 1],
             padding: [0, 0],

@@ -6,11 +6,14 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod batch_norm_rows;
+mod conv_columns;
 mod conv_input;
-mod conv_phases;
 mod conv_weight;
+mod conv_weight_depthwise;
+mod conv_window;
 mod dense;
 mod layer_norm;
+mod max_pool;
 mod planes;
 #[cfg(test)]
 mod testing;
@@ -24,6 +27,5 @@ pub use conv_input::conv2d_input_gradient;
 pub use conv_weight::conv2d_weight_gradient;
 pub use dense::dense_to_sparse;
 pub use layer_norm::layer_norm_gradient;
-pub use planes::{
-    adaptive_avg_pool2d_gradient, avg_pool2d_gradient, max_pool2d_gradient, resize_gradient,
-};
+pub use max_pool::max_pool2d_gradient;
+pub use planes::{adaptive_avg_pool2d_gradient, avg_pool2d_gradient, resize_gradient};

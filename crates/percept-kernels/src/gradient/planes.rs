@@ -1,4 +1,4 @@
-//! Gradients of pooling and resizing. They are a small part of any training step, so each plane is done as the reference does
+//! Gradients of average pooling and resizing. They are a small part of any training step, so each plane is done as the reference does
 //! it, on all threads.
 
 use std::ops::Range;
@@ -34,22 +34,6 @@ fn some_planes(shape: &Pool2dShape, planes: usize) -> Pool2dShape {
         channels: planes,
         ..*shape
     }
-}
-
-/// dy of each window goes to its first largest pixel.
-pub fn max_pool2d_gradient(cpu: &Cpu, shape: &Pool2dShape, x: &[f32], dy: &[f32], dx: &mut [f32]) {
-    assert_eq!(x.len(), dx.len(), "x and dx must be equally long");
-    let area = shape.height * shape.width;
-    for_each_planes(
-        cpu,
-        shape.batch * shape.channels,
-        dy,
-        dx,
-        |planes, dy, dx| {
-            let x = &x[planes.start * area..planes.end * area];
-            gradient::max_pool2d_gradient(&some_planes(shape, planes.len()), x, dy, dx);
-        },
-    );
 }
 
 /// dy of each window goes to its pixels in equal shares.
@@ -123,11 +107,8 @@ mod tests {
                 kernel: [kernel; 2], stride: [stride; 2], padding: [kernel / 2; 2], ceil_mode: false,
             };
             let planes = batch * channels;
-            let x = numbers(1, planes * height * width);
             let dy = numbers(2, planes * shape.out_height() * shape.out_width());
-            let mut expected = vec![0.0; x.len()];
-            gradient::max_pool2d_gradient(&shape, &widen(&x), &widen(&dy), &mut expected);
-            check(&expected, 1e-6, |cpu, dx| max_pool2d_gradient(cpu, &shape, &x, &dy, dx));
+            let mut expected = vec![0.0; planes * height * width];
             gradient::avg_pool2d_gradient(&shape, include, &widen(&dy), &mut expected);
             check(&expected, 1e-6, |cpu, dx| avg_pool2d_gradient(cpu, &shape, include, &dy, dx));
             let (input, output) = ([height, width], [kernel, stride]);

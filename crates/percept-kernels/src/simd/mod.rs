@@ -41,6 +41,19 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` must be valid for writing 8 floats.
     unsafe fn store(self, p: *mut f32, v: Self::V);
+    /// Stores lanes 0..4 and lanes 4..8 at places of their own.
+    ///
+    /// # Safety
+    /// `low` and `high` must be valid for writing 4 floats.
+    #[inline(always)]
+    unsafe fn store_halves(self, low: *mut f32, high: *mut f32, v: Self::V) {
+        let values = self.to_array(v);
+        // SAFETY: passed on from the caller.
+        unsafe {
+            low.copy_from_nonoverlapping(values.as_ptr(), LANES / 2);
+            high.copy_from_nonoverlapping(values.as_ptr().add(LANES / 2), LANES / 2);
+        }
+    }
     /// Loads the first `n` (at most 8) floats and zeroes the other lanes.
     ///
     /// # Safety

@@ -11,6 +11,7 @@ mod source;
 mod target;
 mod tiles;
 mod transform;
+mod weight_gradient;
 mod weights;
 
 use std::marker::PhantomData;
@@ -19,6 +20,7 @@ use std::ops::Range;
 use block::{Buffers, Job};
 use tiles::{PANEL, TileGrid};
 pub(crate) use transform::{F2, F4, Tile};
+pub(crate) use weight_gradient::weight_gradient;
 pub(crate) use weights::WinogradWeights;
 
 use crate::aligned::SharedMut;

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::activation::Activation;
+use crate::conv::Filters;
 use crate::reference;
 use crate::testing::{self, numbers, widen};
 
@@ -54,18 +55,18 @@ fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) 
             .map_or(0.0, |residual| f64::from(residual[index]));
         *value = f64::from(activation.scalar((*value + residual) as f32));
     }
-    let (inputs, outputs) = (shape.in_channels, shape.out_channels);
+    let filters = Filters::oihw(shape, &weight);
     testing::check(&expected, 1e-4, |cpu, y| {
-        let weights = WinogradWeights::pack::<F4, 4, 6>(cpu, outputs, inputs, &weight);
+        let weights = WinogradWeights::pack::<F4, 4, 6>(cpu, shape, &filters);
         conv2d::<F4, 4, 6>(cpu, shape, &weights, &x, epilogue, None, y)
     });
     testing::check(&expected, 1e-5, |cpu, y| {
-        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, outputs, inputs, &weight);
+        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, shape, &filters);
         conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
     });
     testing::check(&expected, 1e-5, |cpu, y| {
         let epilogue = testing::residual_in_place(epilogue, y);
-        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, outputs, inputs, &weight);
+        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, shape, &filters);
         conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
     });
 }
@@ -139,7 +140,8 @@ fn no_input_channels_leave_the_bias() {
 fn weights_of_another_tile_size_are_refused() {
     let shape = shape(1, [1, 1], [4, 4], [1, 1]);
     let cpu = Cpu::new(1).unwrap();
-    let weights = WinogradWeights::pack::<F2, 2, 4>(&cpu, 1, 1, &[0.0; 9]);
+    let weights =
+        WinogradWeights::pack::<F2, 2, 4>(&cpu, &shape, &Filters::oihw(&shape, &[0.0; 9]));
     conv2d::<F4, 4, 6>(
         &cpu,
         &shape,

@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 
 use super::transform::Tile;
 use crate::aligned::{AlignedBuf, SharedMut};
-use crate::conv::ConvShape;
+use crate::conv::{ConvShape, Filters};
 use crate::cpu::Cpu;
 use crate::gemm::tile::TILE_ROWS;
 use crate::isa::Kernel;
@@ -24,25 +24,20 @@ pub(crate) struct WinogradWeights {
 }
 
 impl WinogradWeights {
-    /// Transforms `weight` (OIHW, 3x3). The last group of output channels is padded with zeros.
+    /// Transforms 3x3 filters. The last group of output channels is padded with zeros.
     pub(crate) fn pack<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         cpu: &Cpu,
-        out_channels: usize,
-        in_channels: usize,
-        weight: &[f32],
+        shape: &ConvShape,
+        filters: &Filters<'_>,
     ) -> Self {
-        assert_eq!(
-            weight.len(),
-            out_channels * in_channels * 9,
-            "a 3x3 weight holds O*I*9 values"
-        );
+        let (out_channels, in_channels) = (shape.out_channels, shape.in_channels);
         let groups = out_channels.div_ceil(CHANNEL_GROUP);
         let position_stride = groups * CHANNEL_GROUP * in_channels;
-        let mut packed = AlignedBuf::zeroed_floats(IN * IN * position_stride);
+        let mut packed = cpu.buffer(IN * IN * position_stride);
         let target = SharedMut::new(packed.floats_mut());
         cpu.parallel(groups, &|group, _| {
             cpu.isa().run(PackGroup::<T, OUT, IN> {
-                filters: weight.as_chunks::<9>().0,
+                filters,
                 outputs: group * CHANNEL_GROUP..out_channels.min((group + 1) * CHANNEL_GROUP),
                 in_channels,
                 position_stride,
@@ -57,6 +52,10 @@ impl WinogradWeights {
             positions: IN * IN,
             position_stride,
         }
+    }
+
+    pub(crate) fn give_back(self, cpu: &Cpu) {
+        cpu.give_back(self.packed);
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -87,7 +86,7 @@ impl WinogradWeights {
 
 /// The filters of one group of output channels.
 struct PackGroup<'a, T, const OUT: usize, const IN: usize> {
-    filters: &'a [[f32; 9]],
+    filters: &'a Filters<'a>,
     outputs: std::ops::Range<usize>,
     in_channels: usize,
     position_stride: usize,
@@ -109,8 +108,8 @@ impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for PackGroup<'
             let mut taps = [[0.0; LANES]; 9];
             for next in 0..count {
                 for (member, output) in self.outputs.clone().enumerate() {
-                    let filter = &self.filters[output * self.in_channels + input + next];
-                    for (tap, &value) in taps.iter_mut().zip(filter) {
+                    let filter = self.filters.filter(0, output, input + next);
+                    for (tap, value) in taps.iter_mut().zip(filter) {
                         tap[next * CHANNEL_GROUP + member] = value;
                     }
                 }
