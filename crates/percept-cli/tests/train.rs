@@ -29,8 +29,8 @@ const TINY: [&str; 21] = [
     "data.birds.per_class=16",
     "--set",
     "data.birds.testing_per_class=4",
-    "--epochs",
-    "4",
+    "--set",
+    "epochs=4",
     "--threads",
     "2",
     "--quiet",
@@ -195,6 +195,41 @@ fn paco_that_is_interrupted_resumes_to_the_same_bits() {
         .args(["train", "paco", "--set", "label_smoothing=0.1", "--out"])
         .arg(&best);
     assert_fails(&mut smoothed, 2, &["paco has a loss of its own"]);
+}
+
+#[test]
+fn an_ablation_holds_every_variant_against_cross_entropy() {
+    let place = tempfile::tempdir().expect("a folder");
+    let mut command = Command::from_std(tiny_paco(place.path()));
+    command.args(["--ablation", "--seeds", "2", "--epochs", "1"]);
+    let record = json(&mut command);
+    let rows = record["rows"].as_array().expect("rows");
+    let names: Vec<&str> = rows
+        .iter()
+        .filter_map(|row| row["variant"].as_str())
+        .collect();
+    assert_eq!(names, ["CE", "CE + PaC", "CE + SoC", "CE + PaC + SoC"]);
+    assert!(
+        rows.iter()
+            .all(|row| row["top1"].as_array().map(Vec::len) == Some(2))
+    );
+    assert!(rows[0].get("against_ce").is_none() && rows[3]["against_ce"]["finding"].is_string());
+    // Whatever is there already is not trained again.
+    let again = json(Command::from_std(tiny_paco(place.path())).args([
+        "--ablation",
+        "--seeds",
+        "2",
+        "--epochs",
+        "1",
+        "--resume",
+    ]));
+    assert_eq!(again["rows"], record["rows"]);
+    let mut other = tiny(place.path());
+    assert_fails(
+        other.arg("--ablation"),
+        2,
+        &["resnet18 has no terms", "paco"],
+    );
 }
 
 #[test]

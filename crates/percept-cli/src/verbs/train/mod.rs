@@ -1,13 +1,15 @@
 //! `percept train`: from pictures to a trained classifier.
 
-use std::path::PathBuf;
+mod ablation;
+mod watch;
+
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use indicatif::ProgressBar;
 use percept_report::Table;
 use percept_train::checkpoint::latest;
-use percept_train::{Ending, Event, Finished, RunOptions, StepReport, Trainer, settings_of};
+use percept_train::{Ending, Finished, RunOptions, Trainer, settings_of};
 use serde_json::json;
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
@@ -17,6 +19,7 @@ use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
 use crate::training::{BIRDS, Settled, Sources, blame, settle};
+use watch::Watch;
 
 /// Train a classifier on photographs, or on the built-in birds
 #[derive(clap::Args)]
@@ -24,6 +27,7 @@ use crate::training::{BIRDS, Settled, Sources, blame, settle};
   percept train resnet18                                    the built-in birds
   percept train resnet18 --out run --resume                 go on where it was stopped or killed
   percept train efficientnet-b0 --data photos --epochs 30   a folder a class, train/ and val/, or CUB-200-2011
+  percept train paco --ablation                             what each term of PaCo-2's loss brings: 12 runs
   percept train resnet18 --config run.toml --set schedule.rate=0.05 --set optimiser.kind=adamw
 
 Settings of a run (TOML, or --set; the network's own, such as width, need no prefix):
@@ -53,58 +57,88 @@ pub struct Args {
     /// Go on with the run in --out
     #[arg(long)]
     resume: bool,
+    /// Train with and without each term of the loss, with several seeds, and tell what helped (`paco`)
+    #[arg(long)]
+    ablation: bool,
+    /// Seeds of --ablation
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "ablation",
+          value_parser = clap::value_parser!(u64).range(2..=10))]
+    seeds: u64,
     /// Stop at a picture that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
-    let folder = match &common.out {
-        Some(folder) => folder.clone(),
-        None => PathBuf::from("runs").join(&args.model),
+    let stop = stop_on_interrupt()?;
+    let folder = match (&common.out, args.ablation) {
+        (Some(folder), _) => folder.clone(),
+        (None, false) => PathBuf::from("runs").join(&args.model),
+        (None, true) => PathBuf::from("runs").join(format!("{}-ablation", args.model)),
     };
-    let threads = common.cpu()?.threads();
     let mut set = args.set.clone();
     set.extend(args.epochs.map(|epochs| format!("epochs={epochs}")));
-    let begun = match args.resume && folder.is_dir() {
-        true => {
-            latest(&folder)
-                .map_err(|error| blame(error.into()))?
-                .snapshot
-        }
-        false => None,
-    };
-    let settled = settle(Sources {
-        model: &args.model,
-        base: begun.and_then(|(_, snapshot)| settings_of(&snapshot.state)),
-        file: args.config.as_deref(),
-        set,
-        data: args.data.clone(),
-        birds: BIRDS,
-    })?;
-    describe(&settled, common);
-    let Settled {
-        learner,
-        data,
-        config,
-        ..
-    } = settled;
-    let options = RunOptions {
-        folder: folder.clone(),
-        resume: args.resume,
-        strict: args.strict,
-        threads,
-    };
-    let trainer = Trainer::new(learner, config, data, options).map_err(blame)?;
-    let stop = stop_on_interrupt()?;
-    let bar = progress::bar(common, 0, "training");
-    let finished = {
-        let mut watch = Watch::new(&bar, common);
-        trainer.run(&stop, &mut |event| watch.hear(&event))
-    };
-    bar.finish_and_clear();
-    let finished = finished.map_err(blame)?;
+    if args.ablation {
+        return ablation::run(args, common, &folder, &set, &stop);
+    }
+    let finished = args.train(common, &folder, set, args.resume, &stop)?;
     Ok(report(&args.model, &folder, &finished))
+}
+
+impl Args {
+    /// The settings of a run: those of the run in `folder` where it is to be resumed, and what was asked for.
+    fn settle(&self, folder: &Path, set: Vec<String>, resume: bool) -> Result<Settled> {
+        let begun = match resume && folder.is_dir() {
+            true => {
+                latest(folder)
+                    .map_err(|error| blame(error.into()))?
+                    .snapshot
+            }
+            false => None,
+        };
+        settle(Sources {
+            model: &self.model,
+            base: begun.and_then(|(_, snapshot)| settings_of(&snapshot.state)),
+            file: self.config.as_deref(),
+            set,
+            data: self.data.clone(),
+            birds: BIRDS,
+        })
+    }
+
+    /// One run, watched.
+    fn train(
+        &self,
+        common: &Common,
+        folder: &Path,
+        set: Vec<String>,
+        resume: bool,
+        stop: &AtomicBool,
+    ) -> Result<Finished> {
+        let threads = common.cpu()?.threads();
+        let settled = self.settle(folder, set, resume)?;
+        describe(&settled, common);
+        let Settled {
+            learner,
+            data,
+            config,
+            ..
+        } = settled;
+        let options = RunOptions {
+            folder: folder.to_owned(),
+            resume,
+            strict: self.strict,
+            threads,
+        };
+        let trainer = Trainer::new(learner, config, data, options).map_err(blame)?;
+        let bar = progress::bar(common, 0, "training");
+        let finished = {
+            let mut watch = Watch::new(&bar, common);
+            trainer.run(stop, &mut |event| watch.hear(&event))
+        };
+        bar.finish_and_clear();
+        finished.map_err(blame)
+    }
 }
 
 fn describe(settled: &Settled, common: &Common) {
@@ -139,86 +173,6 @@ fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
     flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).bug()?;
     flag::register(SIGINT, Arc::clone(&stop)).bug()?;
     Ok(stop)
-}
-
-/// Tells people what a run does.
-struct Watch<'a> {
-    bar: &'a ProgressBar,
-    common: &'a Common,
-    epoch: Vec<StepReport>,
-}
-
-impl<'a> Watch<'a> {
-    fn new(bar: &'a ProgressBar, common: &'a Common) -> Self {
-        Self {
-            bar,
-            common,
-            epoch: Vec::new(),
-        }
-    }
-
-    fn note(&self, text: impl std::fmt::Display) {
-        self.bar.suspend(|| self.common.note(text));
-    }
-
-    fn hear(&mut self, event: &Event<'_>) {
-        match event {
-            Event::Resumed { step } => self.note(format_args!("going on behind step {step}")),
-            Event::Damaged(damaged) => self.note(format_args!("set aside: {}", damaged.error)),
-            Event::Skipped(picture) => self.note(format_args!("skipped: {picture}")),
-            Event::Step(report) => self.step(report),
-            Event::Evaluated {
-                epoch,
-                evaluated,
-                is_best,
-            } => {
-                let top1 = 100.0 * evaluated.scores.top1().unwrap_or(f64::NAN);
-                let best = if *is_best { ", the best so far" } else { "" };
-                self.note(format_args!(
-                    "epoch {}: {}test top-1 {top1:.1} %{best}",
-                    epoch + 1,
-                    self.summary()
-                ));
-                for picture in &evaluated.skipped {
-                    self.note(format_args!("skipped: {picture}"));
-                }
-                self.epoch.clear();
-            }
-        }
-    }
-
-    fn step(&mut self, report: &StepReport) {
-        self.bar.set_length(report.steps);
-        self.bar.set_position(report.step);
-        self.bar.set_message(format!(
-            "epoch {}/{}, loss {:.3}, {:.0} images/s, {:.0} % waiting, {} s to go;",
-            report.epoch + 1,
-            report.epochs,
-            report.loss,
-            report.images_per_second,
-            100.0 * report.waiting_share,
-            report.remaining.as_secs(),
-        ));
-        self.epoch.push(*report);
-    }
-
-    /// The steps since the last evaluation.
-    fn summary(&self) -> String {
-        let count = self.epoch.len() as f64;
-        if self.epoch.is_empty() {
-            return String::new();
-        }
-        let mean = |of: fn(&StepReport) -> f64| self.epoch.iter().map(of).sum::<f64>() / count;
-        // Rates average as their inverses: all steps have as many pictures.
-        let rate = 1.0 / mean(|step| 1.0 / step.images_per_second);
-        format!(
-            "loss {:.3}, accuracy {:.1} %, rate {:.2e}, {rate:.0} images/s, {:.0} % waiting; ",
-            mean(|step| step.loss),
-            100.0 * mean(|step| step.accuracy.unwrap_or(f64::NAN)),
-            self.epoch.last().map_or(0.0, |step| step.rate),
-            100.0 * mean(|step| step.waiting_share),
-        )
-    }
 }
 
 fn report(model: &str, folder: &std::path::Path, finished: &Finished) -> Outcome {
