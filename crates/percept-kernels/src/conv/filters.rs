@@ -45,14 +45,27 @@ impl<'a> Filters<'a> {
 
     /// A filter's taps.
     #[inline(always)]
-    pub(super) fn filter(
+    fn filter(&self, group: usize, output: usize, input: usize) -> impl Iterator<Item = f32> {
+        let filter = &self.weight[self.start(group, output, input)..];
+        self.taps.iter().map(|&tap| filter[tap])
+    }
+
+    /// A filter as it lies there, with [`Filters::taps`] in another order or not.
+    #[inline(always)]
+    pub(super) fn there<const TAPS: usize>(
         &self,
         group: usize,
         output: usize,
         input: usize,
-    ) -> impl Iterator<Item = f32> {
-        let filter = &self.weight[self.start(group, output, input)..];
-        self.taps.iter().map(|&tap| filter[tap])
+    ) -> &[f32; TAPS] {
+        let filter = self.weight[self.start(group, output, input)..].first_chunk();
+        filter.expect("a filter has its taps")
+    }
+
+    /// Where the taps of a filter lie from its beginning.
+    #[inline(always)]
+    pub(super) fn taps(&self) -> &[usize] {
+        &self.taps
     }
 
     /// All input channels of the outputs of a group as the rows of a matrix, and the distance between rows, if they lie so.

@@ -85,6 +85,8 @@ fn gather(cpu: &Cpu, shape: &ConvShape, product: &[f32], residual: Option<&[f32]
 /// A row of dx on its way: one part for each remainder of the padded column by the stride.
 struct Line<'a> {
     shape: &'a ConvShape,
+    /// Height and width of dy.
+    out: [usize; 2],
     /// Columns of a part.
     columns: usize,
     parts: Vec<f32>,
@@ -96,6 +98,7 @@ impl<'a> Line<'a> {
         let columns = padded.div_ceil(shape.stride[1]);
         Self {
             shape,
+            out: [shape.out_height(), shape.out_width()],
             columns,
             parts: vec![0.0; shape.stride[1] * columns],
         }
@@ -104,7 +107,7 @@ impl<'a> Line<'a> {
     /// Sums the lines of windows that reach `row`.
     fn sum(&mut self, product: &[f32], row: usize) {
         let shape = self.shape;
-        let (out_width, stride) = (shape.out_width(), shape.stride);
+        let ([out_height, out_width], stride) = (self.out, shape.stride);
         self.parts.fill(0.0);
         for down in 0..shape.kernel[0] {
             let above = (row + shape.padding[0]).checked_sub(down * shape.dilation[0]);
@@ -112,12 +115,12 @@ impl<'a> Line<'a> {
                 continue;
             };
             let out_row = above / stride[0];
-            if out_row >= shape.out_height() {
+            if out_row >= out_height {
                 continue;
             }
             for right in 0..shape.kernel[1] {
                 let tap = down * shape.kernel[1] + right;
-                let line = &product[tap * shape.out_pixels() + out_row * out_width..][..out_width];
+                let line = &product[(tap * out_height + out_row) * out_width..][..out_width];
                 let shift = right * shape.dilation[1];
                 let start = shift % stride[1] * self.columns + shift / stride[1];
                 let sums = self.parts[start..].iter_mut();

@@ -105,15 +105,7 @@ impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for PackGroup<'
         let first = self.outputs.start * self.in_channels;
         for input in (0..self.in_channels).step_by(INPUTS) {
             let count = (self.in_channels - input).min(INPUTS);
-            let mut taps = [[0.0; LANES]; 9];
-            for next in 0..count {
-                for (member, output) in self.outputs.clone().enumerate() {
-                    let filter = self.filters.filter(0, output, input + next);
-                    for (tap, value) in taps.iter_mut().zip(filter) {
-                        tap[next * CHANNEL_GROUP + member] = value;
-                    }
-                }
-            }
+            let taps = self.taps_of_eight(s, input, count);
             let start = first + input * CHANNEL_GROUP;
             let transformed = transform::<S, T, OUT, IN>(s, &taps);
             for (position, &value) in transformed.as_flattened().iter().enumerate() {
@@ -126,11 +118,35 @@ impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for PackGroup<'
     }
 }
 
+impl<T, const OUT: usize, const IN: usize> PackGroup<'_, T, OUT, IN> {
+    /// The taps of the filters of all outputs of the group from `count` input channels, side by side; zeros for the others.
+    #[inline(always)]
+    fn taps_of_eight<S: Simd>(&self, s: S, input: usize, count: usize) -> [S::V; 9] {
+        let mut beginnings = [s.splat(0.0); LANES];
+        let mut ends = [0.0; LANES];
+        for next in 0..count {
+            for (member, output) in self.outputs.clone().enumerate() {
+                let filter = self.filters.there::<9>(0, output, input + next);
+                let lane = next * CHANNEL_GROUP + member;
+                beginnings[lane] = s.read(&filter[..LANES]);
+                ends[lane] = filter[LANES];
+            }
+        }
+        let [a, b, c, d, e, f, g, h] = s.transpose8(beginnings);
+        let there = [a, b, c, d, e, f, g, h, s.vector(ends)];
+        let mut taps = there;
+        for (tap, &place) in taps.iter_mut().zip(self.filters.taps()) {
+            *tap = there[place];
+        }
+        taps
+    }
+}
+
 /// G g G^T of eight filters side by side.
 #[inline(always)]
 fn transform<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     s: S,
-    taps: &[[f32; LANES]; 9],
+    taps: &[S::V; 9],
 ) -> [[S::V; IN]; IN] {
     let mut transformed = [[s.splat(0.0); IN]; IN];
     for i in 0..IN {
@@ -138,7 +154,7 @@ fn transform<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         for x in 0..3 {
             for y in 0..3 {
                 let factor = s.splat(T::FILTER[i][y] as f32);
-                half[x] = s.mul_add(factor, s.read(&taps[3 * y + x]), half[x]);
+                half[x] = s.mul_add(factor, taps[3 * y + x], half[x]);
             }
         }
         for j in 0..IN {
