@@ -19,7 +19,8 @@ def network_step(name, inputs):
     (image,) = inputs.values()
     # The faster of the two memory formats for training these networks.
     image = torch.from_numpy(image).to(memory_format=torch.channels_last)
-    model = torch_models.build(name, {}).to(memory_format=torch.channels_last).train()
+    model = torch_models.build(name, {}).to(memory_format=torch.channels_last)
+    model.train().requires_grad_(True)
     labels = torch.arange(len(image))
     latest = {}
 

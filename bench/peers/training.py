@@ -21,6 +21,8 @@ from rounds import Contender, compare, compare_memory
 from tables import agreement_table, memory_table, speed_table
 
 NAIVE_ROUNDS = 3
+# Rounds of a few milliseconds each: as many more tell as much.
+SHORT_ROUNDS = 10
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +82,7 @@ class Bench:
         return [value for part in first + second for value in part]
 
     def ours(self, work, threads, options=(), name="percept"):
-        command = [self.percept, "bench", work.model, "--train", "--threads", str(threads), "--paced", *options]
+        command = [self.percept, "bench", work.model, "--train", "--quiet", "--threads", str(threads), "--paced", *options]
         given = ["--input-tensors", self.input] if work.is_loss else ["--batch", str(work.batch)]
         return Contender(name, [*command, *given], threads)
 
@@ -116,8 +118,9 @@ def main():
         for work in chosen:
             print(work.name, file=sys.stderr)
             bench.prepare(work)
+            rounds = args.rounds * (SHORT_ROUNDS if work.is_loss else 1)
             for threads, bar in work.bars.items():
-                result = compare(work.name, bench.ours(work, threads), [bench.theirs(work, threads)], args.rounds, bar)
+                result = compare(work.name, bench.ours(work, threads), [bench.theirs(work, threads)], rounds, bar)
                 print(f"  threads {threads}: {result['ratio']:.2f}x", file=sys.stderr)
                 results["speed"].append(result)
             if work.is_loss:

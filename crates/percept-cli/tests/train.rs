@@ -466,6 +466,52 @@ fn a_full_disk_stops_the_run_and_leaves_what_was_written() {
     assert_eq!(newest(place.path()), before);
 }
 
+/// Real photographs, where `PERCEPT_SHARED` (default: `../shared`) has them: 5 classes of birds, told apart without an error
+/// once they were seen often enough.
+#[test]
+fn photographs_are_learned_by_heart() {
+    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
+    let root = std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from);
+    let data = root.join("data/cub200");
+    if !data.is_dir() {
+        let data = data.display();
+        println!("skipped: {data} does not exist (set PERCEPT_SHARED)");
+        return;
+    }
+    let place = tempfile::tempdir().expect("a folder");
+    let mut train = percept();
+    train.args(["train", "paco", "-q", "--epochs", "70"]);
+    let set = [
+        "backbone=resnet18",
+        "width=16",
+        "d=32",
+        "r=1",
+        "lambda_pac=0.1",
+        "size=64",
+        "batch=12",
+        "evaluate_every=70",
+        "optimiser.kind=adamw",
+        "optimiser.weight_decay=0.01",
+        "schedule.rate=0.003",
+        "augment.crop.scale=[0.6, 1.0]",
+    ];
+    train.args(set.iter().flat_map(|set| ["--set", set]));
+    train
+        .arg("--data")
+        .arg(&data)
+        .arg("--out")
+        .arg(place.path());
+    train.assert().success();
+    let weights = place.path().join(newest(place.path()).0);
+    let mut test = percept();
+    test.args(["eval", "paco", "-q", "--split", "training", "--data"]);
+    let tested = json(test.arg(&data).arg("--weights").arg(&weights));
+    assert_eq!(
+        (&tested["images"], &tested["top1"]),
+        (&50.into(), &1.0.into())
+    );
+}
+
 /// Waits until a file is there, or the process ended.
 fn wait_for(path: &Path, child: &mut std::process::Child) {
     let begun = Instant::now();

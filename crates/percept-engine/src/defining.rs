@@ -63,19 +63,40 @@ impl Defining {
                 dims,
                 inputs,
                 outputs,
-            } => run_custom(&**op, dims, reads, inputs, outputs),
+            } => {
+                let tensors = with_numbers(dims, reads, inputs, |args| op.run(args))?;
+                as_declared(tensors, outputs)
+            }
+        }
+    }
+
+    /// Computes the outputs where they belong, if the kernel can.
+    pub fn run_into(
+        &self,
+        reads: &[&[f32]],
+        writes: &mut [&mut [f32]],
+    ) -> Option<Result<(), String>> {
+        match self {
+            Defining::Custom {
+                op,
+                dims,
+                inputs,
+                outputs,
+            } if outputs.len() == writes.len() && outputs.iter().all(|o| *o == DType::F32) => {
+                with_numbers(dims, reads, inputs, |args| op.run_into(args, writes))
+            }
+            _ => None,
         }
     }
 }
 
-/// A custom op sees every element as a number: integers are turned into floats for it, and back.
-fn run_custom(
-    op: &dyn CustomOp,
+/// Custom ops see every element as a number: integers are turned into floats for them. Calls `run` with what they see.
+fn with_numbers<R>(
     dims: &[Vec<usize>],
     reads: &[&[f32]],
     inputs: &[DType],
-    outputs: &[DType],
-) -> Result<Vec<Tensor>, String> {
+    run: impl FnOnce(&[(&[usize], &[f32])]) -> R,
+) -> R {
     let numbers: Vec<Option<Vec<f32>>> = reads
         .iter()
         .zip(inputs)
@@ -87,7 +108,11 @@ fn run_custom(
         .zip(dims)
         .map(|((read, numbers), dims)| (dims.as_slice(), numbers.as_deref().unwrap_or(read)))
         .collect();
-    let mut tensors = op.run(&args)?;
+    run(&args)
+}
+
+/// Checks the outputs of a custom op, and turns those back that are integers.
+fn as_declared(mut tensors: Vec<Tensor>, outputs: &[DType]) -> Result<Vec<Tensor>, String> {
     if tensors.len() != outputs.len() {
         let (gave, declared) = (tensors.len(), outputs.len());
         return Err(format!("gave {gave} tensors, declared {declared}"));

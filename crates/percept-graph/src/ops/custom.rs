@@ -18,6 +18,16 @@ pub trait CustomOp: Operator + Debug + Send + Sync {
     /// Computes the outputs; the message of an error names what was wrong with the inputs.
     fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String>;
 
+    /// Computes floating-point outputs whose sizes the inputs tell where they belong, which saves large outputs a copy;
+    /// `None` when the op only [runs](CustomOp::run).
+    fn run_into(
+        &self,
+        _inputs: &[(&[usize], &[f32])],
+        _outputs: &mut [&mut [f32]],
+    ) -> Option<Result<(), String>> {
+        None
+    }
+
     /// The op that gives the gradients of this op's floating-point inputs, in their order, without the
     /// [constants](CustomOp::constants). It reads this op's inputs, its outputs and the gradients of its floating-point
     /// outputs, in this order. Without one the op cannot be trained through.

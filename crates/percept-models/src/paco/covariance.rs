@@ -64,13 +64,49 @@ impl CustomOp for Covariance {
             return Err("takes samples and how often each counts".to_owned());
         };
         let samples = Samples::new(samples, multiplicity)?;
+        let (images, d) = (samples.images(), samples.d);
+        let size = Metric::size(self.measure.form, d, samples.count);
+        let shapes = [vec![samples.views, d, d], vec![2, images, size, size]];
+        let [mut sigma, mut factors] = shapes.map(|shape| Tensor {
+            data: vec![0.0; shape.iter().product()],
+            shape,
+        });
+        self.write(&samples, &mut sigma.data, &mut factors.data)?;
+        Ok(vec![sigma, factors])
+    }
+
+    fn run_into(
+        &self,
+        inputs: &[(&[usize], &[f32])],
+        outputs: &mut [&mut [f32]],
+    ) -> Option<Result<(), String>> {
+        let (&[samples, (_, multiplicity)], [sigmas, factors]) = (inputs, outputs) else {
+            return None;
+        };
+        let samples = Samples::new(samples, multiplicity);
+        Some(samples.and_then(|samples| self.write(&samples, sigmas, factors)))
+    }
+
+    fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
+        Some(Arc::new(CovarianceGradient {
+            measure: self.measure,
+        }))
+    }
+}
+
+impl Covariance {
+    /// Σ of every view, and the factor of every image.
+    fn write(
+        &self,
+        samples: &Samples<'_>,
+        sigmas: &mut [f32],
+        factors: &mut [f32],
+    ) -> Result<(), String> {
         let Measure {
             form, shrinkage, ..
         } = self.measure;
         let (images, d, isa) = (samples.images(), samples.d, isa());
-        let mut sigmas = vec![0.0f32; samples.views * d * d];
         let size = Metric::size(form, d, samples.count);
-        let mut factors = wide::zeros(images * size * size);
         for image in 0..images {
             let spreads = samples.spreads(shrinkage, image);
             let [first, second] = spreads.each_ref().map(|s| s.sigma(isa, shrinkage));
@@ -80,24 +116,9 @@ impl CustomOp for Covariance {
             }
             let metric = Metric::new(isa, form, shrinkage, d, &spreads, [&first, &second])
                 .map_err(|error| format!("image {image}: {error}"))?;
-            wide::split_into(&mut factors, image * size * size, metric.matrix());
+            wide::split_into(factors, image * size * size, metric.matrix());
         }
-        Ok(vec![
-            Tensor {
-                shape: vec![samples.views, d, d],
-                data: sigmas,
-            },
-            Tensor {
-                shape: vec![2, images, size, size],
-                data: factors,
-            },
-        ])
-    }
-
-    fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
-        Some(Arc::new(CovarianceGradient {
-            measure: self.measure,
-        }))
+        Ok(())
     }
 }
 

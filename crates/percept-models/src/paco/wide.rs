@@ -4,12 +4,7 @@
 
 use std::ops::Range;
 
-/// Room for so many numbers: all rounded ones, then all remainders.
-pub(super) fn zeros(len: usize) -> Vec<f32> {
-    vec![0.0; 2 * len]
-}
-
-/// Writes numbers from the place `at`.
+/// Writes numbers from the place `at`, into all rounded ones and then all remainders.
 pub(super) fn split_into(pairs: &mut [f32], at: usize, numbers: &[f64]) {
     let (rounded, remainders) = pairs.split_at_mut(pairs.len() / 2);
     let pairs = rounded[at..].iter_mut().zip(&mut remainders[at..]);
@@ -35,7 +30,7 @@ mod tests {
     #[test]
     fn pairs_keep_48_bits() {
         let numbers = [1.0 / 3.0, -1e-5, 12345.678901, 0.0];
-        let mut pairs = zeros(6);
+        let mut pairs = [0.0; 12];
         split_into(&mut pairs, 2, &numbers);
         for (number, back) in numbers.iter().zip(join(&pairs, 2..6)) {
             assert!(
