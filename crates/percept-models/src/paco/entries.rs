@@ -9,6 +9,25 @@ use crate::{ModelError, Resolved, Setting, Task};
 
 const WEIGHTS: [f64; 2] = [0.0, 1000.0];
 
+const D: Setting = Setting::count_within("d", Paco::STABLE.d, [1, 1024], "dimensions of a part");
+const PARTS: Setting = Setting::count_within(
+    "parts",
+    Paco::STABLE.parts,
+    [1, MOST_PARTS],
+    "parts of a view",
+);
+const LOSS: Setting = Setting::choice(
+    "loss",
+    &["exact", "gram", "naive"],
+    "how the contrast is computed; all give the same",
+);
+const EPS: Setting = Setting::number(
+    "eps",
+    Paco::STABLE.eps,
+    [1e-9, 1.0],
+    "ridge of the published covariances",
+);
+
 static SETTINGS: [Setting; 17] = [
     Setting::choice(
         "backbone",
@@ -24,24 +43,15 @@ static SETTINGS: [Setting; 17] = [
         [32, 4096],
         "side of the images",
     ),
-    Setting::count_within("d", Paco::STABLE.d, [1, 1024], "dimensions of a part"),
+    D,
     Setting::count_within("r", Paco::STABLE.window, [1, 64], "side of a part's window"),
-    Setting::count_within(
-        "parts",
-        Paco::STABLE.parts,
-        [1, MOST_PARTS],
-        "parts of a view",
-    ),
+    PARTS,
     Setting::choice(
         "objective",
         &["stable", "published"],
         "what training minimises: repaired, or as published, which collapses",
     ),
-    Setting::choice(
-        "loss",
-        &["exact", "gram", "naive"],
-        "how the contrast is computed; all give the same",
-    ),
+    LOSS,
     Setting::choice(
         "matching",
         &["mahalanobis", "cosine"],
@@ -77,16 +87,10 @@ static SETTINGS: [Setting; 17] = [
         [0.0, 1.0],
         "weight of strong parts in the cross-entropy",
     ),
-    Setting::number(
-        "eps",
-        Paco::STABLE.eps,
-        [1e-9, 1.0],
-        "ridge of the published covariances",
-    ),
+    EPS,
 ];
 
-/// Those of [`SETTINGS`] that the published contrast depends on.
-static CONTRAST_SETTINGS: [Setting; 4] = [SETTINGS[5], SETTINGS[7], SETTINGS[9], SETTINGS[16]];
+static CONTRAST_SETTINGS: [Setting; 4] = [D, PARTS, LOSS, EPS];
 
 pub(crate) static ENTRIES: &[Entry] = &[Entry {
     name: "paco",

@@ -17,7 +17,7 @@ use crate::training::blame;
 
 /// Something to measure, with its inputs in memory.
 pub enum Subject {
-    Inference {
+    Graph {
         program: Box<Program>,
         inputs: Tensors,
     },
@@ -88,7 +88,7 @@ impl Subject {
         options: Options,
     ) -> Self {
         let program = Box::new(Program::new(graph, Arc::clone(weights), cpu, options));
-        Self::Inference { program, inputs }
+        Self::Graph { program, inputs }
     }
 
     /// A learner's step on noise.
@@ -107,7 +107,7 @@ impl Subject {
     /// The shapes of what goes in.
     pub fn shapes(&self) -> Vec<(&str, &[usize])> {
         match self {
-            Subject::Inference { inputs, .. } => {
+            Subject::Graph { inputs, .. } => {
                 let shapes = inputs.iter();
                 shapes
                     .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
@@ -122,7 +122,7 @@ impl Subject {
 
     pub fn program(&self) -> &Program {
         match self {
-            Subject::Inference { program, .. } => program,
+            Subject::Graph { program, .. } => program,
             Subject::Step { probe, .. } => probe.program(),
         }
     }
@@ -130,7 +130,7 @@ impl Subject {
     /// Runs once.
     pub fn run(&mut self, recording: Option<&mut Recording>) -> Result<()> {
         match self {
-            Subject::Inference { program, inputs } => {
+            Subject::Graph { program, inputs } => {
                 let inputs = inputs.iter();
                 let named: Vec<(&str, &Tensor)> = inputs
                     .map(|(name, tensor)| (name.as_str(), tensor))
