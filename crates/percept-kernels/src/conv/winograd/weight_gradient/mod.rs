@@ -6,6 +6,7 @@
 
 mod operand;
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use operand::{Gradients, Inputs, Maps, Operand, TransformTiles};
@@ -187,16 +188,17 @@ fn transform<T: Operand<N>, const N: usize>(
         panels * tiles.samples.len(),
         &|block, scratch: &mut Scratch| {
             let (sample, panel) = (block / panels, block % panels);
-            cpu.isa().run(TransformTiles::<T, N>::new(
+            cpu.isa().run(TransformTiles::<T, N> {
                 maps,
                 tiles,
-                tiles.samples.start + sample,
-                channels.clone(),
-                panel * TILE_COLUMNS..channels.len().min((panel + 1) * TILE_COLUMNS),
-                target.as_mut_ptr(),
+                sample: tiles.samples.start + sample,
+                channels: channels.clone(),
+                panel: panel * TILE_COLUMNS..channels.len().min((panel + 1) * TILE_COLUMNS),
+                target: target.as_mut_ptr(),
                 stride,
                 scratch,
-            ));
+                operand: PhantomData,
+            });
         },
     );
 }

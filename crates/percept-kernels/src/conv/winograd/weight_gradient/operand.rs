@@ -116,43 +116,19 @@ impl Operand<OUT> for Gradients {
 
 /// The tiles of one sample in up to 24 channels.
 pub(super) struct TransformTiles<'a, T, const N: usize> {
-    maps: &'a Maps<'a>,
-    tiles: &'a Tiles,
-    sample: usize,
+    pub(super) maps: &'a Maps<'a>,
+    pub(super) tiles: &'a Tiles,
+    pub(super) sample: usize,
     /// All channels of the operand.
-    channels: Range<usize>,
+    pub(super) channels: Range<usize>,
     /// The channels to transform, counted among those of the operand.
-    panel: Range<usize>,
-    target: *mut f32,
+    pub(super) panel: Range<usize>,
+    pub(super) target: *mut f32,
     /// Distance between positions.
-    stride: usize,
-    scratch: &'a mut Scratch,
-    operand: PhantomData<T>,
-}
-
-impl<'a, T: Operand<N>, const N: usize> TransformTiles<'a, T, N> {
-    pub(super) fn new(
-        maps: &'a Maps<'a>,
-        tiles: &'a Tiles,
-        sample: usize,
-        channels: Range<usize>,
-        panel: Range<usize>,
-        target: *mut f32,
-        stride: usize,
-        scratch: &'a mut Scratch,
-    ) -> Self {
-        Self {
-            maps,
-            tiles,
-            sample,
-            channels,
-            panel,
-            target,
-            stride,
-            scratch,
-            operand: PhantomData,
-        }
-    }
+    pub(super) stride: usize,
+    pub(super) scratch: &'a mut Scratch,
+    /// Which side of the product it is.
+    pub(super) operand: PhantomData<T>,
 }
 
 impl<T: Operand<N>, const N: usize> Kernel for TransformTiles<'_, T, N> {
