@@ -56,8 +56,10 @@ pub fn run(
             let run = folder.join(format!("{short}-seed{seed}"));
             let finished = args.train(common, &run, set, args.resume, stop)?;
             if finished.ending == Ending::Stopped {
-                return Err(Fail::usage(format!("stopped in run {number} of {of}"))
-                    .hint("the same command with --resume goes on there"));
+                let text = format!("stopped in run {number} of {of}; --resume goes on there\n");
+                let record =
+                    json!({"model": args.model, "ending": "stopped", "run": number, "runs": of});
+                return Ok(Outcome::new(text, record));
             }
             seconds += finished.took.as_secs_f64();
             accuracies[place].push(last_accuracy(&run)?);
