@@ -1,7 +1,10 @@
 //! The command as a user meets it: output, errors, exit codes, files.
 
+mod asking;
+
 use std::path::Path;
 
+use asking::{assert_fails, json, stdout};
 use assert_cmd::Command;
 use predicates::prelude::*;
 use serde_json::Value;
@@ -23,24 +26,6 @@ fn percept() -> Command {
     let mut command = Command::cargo_bin("percept").expect("the command is built");
     command.args(["--threads", "2"]);
     command
-}
-
-fn stdout(command: &mut Command) -> String {
-    String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("text")
-}
-
-fn json(command: &mut Command) -> Value {
-    serde_json::from_str(&stdout(command.arg("--json"))).expect("a JSON record")
-}
-
-/// One line that names what is wrong, the right exit code, nothing on stdout.
-fn assert_fails(command: &mut Command, code: i32, words: &[&str]) {
-    let output = command.assert().code(code).stdout("").get_output().clone();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(text.contains("error: "), "{text}");
-    for word in words {
-        assert!(text.contains(word), "`{word}` is missing in: {text}");
-    }
 }
 
 #[test]

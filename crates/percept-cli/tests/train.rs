@@ -1,11 +1,14 @@
 //! `percept train` and `percept eval` as a user meets them: runs, resumes, kills, broken pictures, full disks.
 
+mod asking;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use asking::{assert_fails, json, stdout};
 use assert_cmd::Command;
 use assert_cmd::cargo::CommandCargoExt;
 use percept_data::random::Draws;
@@ -47,23 +50,6 @@ fn tiny(out: &Path) -> Command {
     let mut command = percept();
     command.args(TINY).arg("--out").arg(out);
     command
-}
-
-fn stdout(command: &mut Command) -> String {
-    String::from_utf8(command.assert().success().get_output().stdout.clone()).expect("text")
-}
-
-fn json(command: &mut Command) -> Value {
-    serde_json::from_str(&stdout(command.arg("--json"))).expect("a JSON record")
-}
-
-/// One line that names what is wrong, the right exit code, nothing on stdout.
-fn assert_fails(command: &mut Command, code: i32, words: &[&str]) {
-    let output = command.assert().code(code).stdout("").get_output().clone();
-    let text = String::from_utf8_lossy(&output.stderr).into_owned();
-    for word in ["error: "].iter().chain(words) {
-        assert!(text.contains(word), "`{word}` is missing in: {text}");
-    }
 }
 
 /// The newest checkpoint, to the byte: weights, moments, and where the run stands.
