@@ -2,7 +2,7 @@
 # Kills a small training run at random moments (kill -9), resumes it each time, and compares the last checkpoint of every
 # finished run, to the byte, with that of a run that nobody killed.
 #
-#   scripts/kill-runs.sh [KILLS=200]      about 4 seconds a kill
+#   scripts/kill-runs.sh [KILLS=200]      about 2 seconds a kill
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kills=${1:-200}
@@ -15,16 +15,23 @@ train=("$percept" train resnet18 --quiet --epochs 4
 
 newest() { find "$1" -name 'step-*.safetensors' | sort | tail -n 1; }
 
+begun=$(date +%s%N)
 "${train[@]}" --out "$place/whole" >/dev/null
+took=$((($(date +%s%N) - begun) / 1000000))
 expected=$(sha256sum <"$(newest "$place/whole")")
 killed=0 finished=0 run=0
 while ((killed < kills)); do
     "${train[@]}" --out "$place/run-$run" --resume >/dev/null &
     process=$!
-    sleep "$((RANDOM % 3)).$((RANDOM % 1000))"
+    # Any moment of a whole run, from its start to its last checkpoint.
+    delay=$(((RANDOM * 32768 + RANDOM) % took))
+    sleep "$((delay / 1000)).$(printf %03d $((delay % 1000)))"
     if kill -9 "$process" 2>/dev/null; then
         wait "$process" 2>/dev/null && status=0 || status=$?
-        ((status == 137)) && ((killed += 1))
+        if ((status == 137)); then
+            ((killed += 1))
+            ((killed % 20)) || echo "$killed kills" >&2
+        fi
     else
         wait "$process" && status=0 || status=$?
     fi
