@@ -49,29 +49,30 @@ impl Training {
         let gradients = differentiated.gradients;
         let mut b = Builder::resume(differentiated.graph);
         let rate = b.input(LEARNING_RATE, []);
-        let all: Vec<ValueId> = wrt
-            .iter()
-            .filter_map(|v| gradients.get(v))
-            .copied()
-            .collect();
+        let pair = |&weight: &ValueId| Some((weight, *gradients.get(&weight)?));
+        let pairs: Vec<_> = wrt.iter().filter_map(pair).collect();
+        self.update_all(&mut b, &pairs, rate);
+        b.finish()
+    }
+
+    /// Moves parameters by their gradients, given as (parameter, gradient).
+    pub(super) fn update_all(&self, b: &mut Builder, pairs: &[(ValueId, ValueId)], rate: ValueId) {
+        let all: Vec<ValueId> = pairs.iter().map(|&(_, gradient)| gradient).collect();
         let clip = self.clip_norm.map(|max_norm| {
             let op = ClipFactor { max_norm };
             b.append(ScopeId(0), "optimiser.clip", op.into(), &all, &[])[0]
         });
         let count = match self.optimiser {
             Optimiser::Sgd(_) => None,
-            Optimiser::AdamW(_) => Some(step_count(&mut b)),
+            Optimiser::AdamW(_) => Some(step_count(b)),
         };
-        for &weight in &wrt {
-            if let Some(&gradient) = gradients.get(&weight) {
-                self.update(&mut b, weight, gradient, rate, count, clip);
-            }
+        for &(weight, gradient) in pairs {
+            self.update(b, weight, gradient, rate, count, clip);
         }
-        b.finish()
     }
 
     /// Moves one parameter. Operands: weight, gradient, moments, learning rate, and then what there is.
-    pub(super) fn update(
+    fn update(
         &self,
         b: &mut Builder,
         weight: ValueId,
@@ -112,7 +113,7 @@ fn name_of(graph: &Graph, state: ValueId) -> String {
 }
 
 /// How many steps there have been, this one included.
-pub(super) fn step_count(b: &mut Builder) -> ValueId {
+fn step_count(b: &mut Builder) -> ValueId {
     let before = b.add_state("optimiser.steps", StateKind::Moment, TensorType::f32([]));
     let one_more = Affine::scaled(1.0).shifted(1.0);
     let count = b.append(

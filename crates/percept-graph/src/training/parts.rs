@@ -1,10 +1,10 @@
 //! A step cut in two, for a batch that is worked through in parts: gradients that add up, and one update by their sums.
 
 use super::differentiate;
-use super::optimise::{Training, step_count};
+use super::optimise::Training;
 use crate::graph::{Graph, ScopeId, State, StateKind};
-use crate::ops::{Binary, BinaryKind, ClipFactor};
-use crate::{Builder, GraphError, LEARNING_RATE, Optimiser};
+use crate::ops::{Binary, BinaryKind};
+use crate::{Builder, GraphError, LEARNING_RATE};
 
 /// The input that weighs a part: its share of the batch.
 pub const PART_SHARE: &str = "part_share";
@@ -76,18 +76,7 @@ impl Training {
             let gradient = b.input(&format!("{name}.gradient"), ty.shape.clone());
             pairs.push((b.add_state(&name, StateKind::Parameter, ty), gradient));
         }
-        let all: Vec<_> = pairs.iter().map(|&(_, gradient)| gradient).collect();
-        let clip = self.clip_norm.map(|max_norm| {
-            let op = ClipFactor { max_norm };
-            b.append(ScopeId(0), "optimiser.clip", op.into(), &all, &[])[0]
-        });
-        let count = match self.optimiser {
-            Optimiser::Sgd(_) => None,
-            Optimiser::AdamW(_) => Some(step_count(&mut b)),
-        };
-        for (weight, gradient) in pairs {
-            self.update(&mut b, weight, gradient, rate, count, clip);
-        }
+        self.update_all(&mut b, &pairs, rate);
         let update = b.finish()?;
         Ok(TrainingInParts { gradients, update })
     }
@@ -96,7 +85,7 @@ impl Training {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdamW, Dim, Reduce, ReduceKind};
+    use crate::{AdamW, Dim, Optimiser, Reduce, ReduceKind};
 
     #[test]
     fn sums_and_parameters_are_known_by_the_same_names_on_both_sides() {
