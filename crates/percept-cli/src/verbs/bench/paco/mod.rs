@@ -81,6 +81,7 @@ struct Row {
     d: usize,
     r: usize,
     batch: usize,
+    size: [usize; 2],
     inference_ms: f64,
     step_ms: f64,
     forward_ms: f64,
@@ -102,6 +103,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         return Err(
             Fail::usage(message).hint("`percept profile paco --train` profiles one setting")
         );
+    }
+    if !args.size.is_empty() {
+        let message = "--size: this report compares pictures of one size";
+        return Err(Fail::usage(message).hint("--set image_size=N sets it"));
     }
     let threads = match common.threads[..] {
         [] => available_threads(),
@@ -138,8 +143,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     bar.finish_and_clear();
     let objective = set.clone().find(|(key, _)| key.trim() == "objective");
     let objective = objective.map_or("published", |(_, objective)| objective.trim());
+    let [height, width] = rows.first().map_or([0; 2], |row| row.size);
     let mut text = format!(
-        "PaCo-2, {objective} objective, two views of 224x224, {threads} threads; medians of {repeats} steps (naive: of 1)\n\n{}\n",
+        "PaCo-2, {objective} objective, two views of {height}x{width}, {threads} threads; medians of {repeats} steps (naive: of 1)\n\n{}\n",
         steps(&rows)
     );
     for rows in rows.chunks(VARIANTS.len()) {
@@ -229,6 +235,7 @@ fn measure(
         d,
         r,
         batch,
+        size: learner.size,
         inference_ms,
         step_ms: profile.step_ms(),
         forward_ms: tops().map(|row| row.forward_ms).sum(),
