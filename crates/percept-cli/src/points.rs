@@ -6,9 +6,9 @@ use clap::Args;
 use percept_data::points::{
     LidarDataset, LidarFrame, PointCloud, PointFormat, PointsError, read_points,
 };
-use percept_data::world::{MAX_SWEEPS, World, WorldConfig, WorldKind};
 use percept_kernels::Cpu;
 use percept_models::{Model, centerpoint};
+use percept_world::{MAX_SWEEPS, World, WorldConfig, WorldKind};
 
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, Tensors, read_input_tensors};

@@ -1,4 +1,4 @@
-//! Files in and out: weights, images, point clouds, and the synthetic world
+//! Files in and out: weights, images, point clouds
 //!
 //! Every reader takes files as hostile: sizes are checked before memory is taken, errors name the file and
 //! what is wrong in it, and tell the corrupt from what is only not supported.
@@ -22,7 +22,6 @@ pub mod seeded;
 mod setting;
 pub mod tensor;
 pub mod weights;
-pub mod world;
 mod zip;
 
 pub use error::{FaultKind, FileError};

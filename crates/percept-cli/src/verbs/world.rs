@@ -6,12 +6,12 @@ use clap::Subcommand;
 use percept_data::atomic::write_atomically;
 use percept_data::picture::{draw_frame, encode_png};
 use percept_data::points::{LidarDataset, LidarFrame, PointsError};
-use percept_data::world::{
+use percept_kernels::Cpu;
+use percept_report::{Table, bytes};
+use percept_world::{
     CloudStatistics, MAX_SWEEPS, MakeOptions, World, WorldConfig, WorldError, WorldKind,
     compare_statistics, make,
 };
-use percept_kernels::Cpu;
-use percept_report::{Table, bytes};
 use serde_json::json;
 
 use crate::fail::{Blame, Fail, Result};

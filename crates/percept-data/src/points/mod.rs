@@ -11,9 +11,9 @@ mod file;
 mod frame;
 mod label;
 pub mod nuscenes;
-pub(crate) mod pose;
+pub mod pose;
 mod semantic_kitti;
-pub(crate) mod trajectory;
+mod trajectory;
 
 pub use cloud::{
     encode_nuscenes_cloud, encode_velodyne, read_merged_f16, read_nuscenes_cloud, read_velodyne,
@@ -27,4 +27,4 @@ pub use frame::{
 pub use label::{LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels, read_labels_for};
 pub use pose::{Pose, Quaternion};
 pub use semantic_kitti::SemanticKitti;
-pub use trajectory::{encode_poses, read_lidar_to_camera, read_poses, read_times_us};
+pub use trajectory::{encode_pose, encode_poses, read_lidar_to_camera, read_poses, read_times_us};

@@ -1,3 +1,5 @@
+//! Rigid motions, rotations as nuScenes writes them, and the few vector functions that they need.
+
 use serde::{Deserialize, Serialize};
 
 /// A rigid motion: `apply(p) = rotation * p + translation`.
@@ -188,13 +190,13 @@ impl Quaternion {
 
 /// Scalar product.
 #[inline]
-pub(crate) fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
+pub fn dot(a: [f64; 3], b: [f64; 3]) -> f64 {
     a[0] * b[0] + a[1] * b[1] + a[2] * b[2]
 }
 
 /// Vector product.
 #[inline]
-pub(crate) fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
+pub fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [
         a[1] * b[2] - a[2] * b[1],
         a[2] * b[0] - a[0] * b[2],
@@ -204,18 +206,18 @@ pub(crate) fn cross(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
 
 /// Difference.
 #[inline]
-pub(crate) fn sub(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
+pub fn sub(a: [f64; 3], b: [f64; 3]) -> [f64; 3] {
     [a[0] - b[0], a[1] - b[1], a[2] - b[2]]
 }
 
 /// `a + s * b`.
 #[inline]
-pub(crate) fn add_scaled(a: [f64; 3], s: f64, b: [f64; 3]) -> [f64; 3] {
+pub fn add_scaled(a: [f64; 3], s: f64, b: [f64; 3]) -> [f64; 3] {
     [a[0] + s * b[0], a[1] + s * b[1], a[2] + s * b[2]]
 }
 
 /// The angle in (-pi, pi] that points the same way.
-pub(crate) fn wrap_angle(angle_rad: f64) -> f64 {
+pub fn wrap_angle(angle_rad: f64) -> f64 {
     let (sin, cos) = libm::sincos(angle_rad);
     libm::atan2(sin, cos)
 }

@@ -46,11 +46,11 @@ pub fn read_times_us(path: &Path) -> Result<Vec<i64>, PointsError> {
 
 /// The text of a `poses.txt`, with every digit that matters.
 pub fn encode_poses(poses: &[Pose]) -> String {
-    poses.iter().map(|pose| matrix_text(pose) + "\n").collect()
+    poses.iter().map(|pose| encode_pose(pose) + "\n").collect()
 }
 
 /// Twelve numbers in KITTI's notation that read back to the same bits.
-pub(crate) fn matrix_text(pose: &Pose) -> String {
+pub fn encode_pose(pose: &Pose) -> String {
     pose.to_rows().map(|v| format!("{v:.16e}")).join(" ")
 }
 
