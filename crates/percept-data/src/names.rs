@@ -87,6 +87,10 @@ impl<S: TensorSource> TensorSource for Renamed<S> {
         self.source.release(self.map.old_name(name));
     }
 
+    fn metadata(&self, key: &str) -> Option<&str> {
+        self.source.metadata(key)
+    }
+
     fn describe(&self) -> String {
         self.source.describe()
     }

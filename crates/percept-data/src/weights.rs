@@ -35,6 +35,11 @@ pub trait TensorSource: Send + Sync {
     /// Says that a tensor's bytes are not needed for now, so that mapped pages can leave memory.
     fn release(&self, _name: &str) {}
 
+    /// What the file says about itself under `key`, where its form has room for that.
+    fn metadata(&self, _key: &str) -> Option<&str> {
+        None
+    }
+
     /// What the weights are, for reports: a file name, or "seeded, accuracy means nothing".
     fn describe(&self) -> String;
 }
@@ -62,6 +67,10 @@ impl<S: TensorSource + ?Sized> TensorSource for Box<S> {
 
     fn release(&self, name: &str) {
         (**self).release(name);
+    }
+
+    fn metadata(&self, key: &str) -> Option<&str> {
+        (**self).metadata(key)
     }
 
     fn describe(&self) -> String {

@@ -6,7 +6,7 @@ use percept_graph::{
 };
 
 use crate::zoo::{Entry, Parts};
-use crate::{ModelError, Resolved, Setting, Task};
+use crate::{ChosenSettings, ModelError, Setting, Task};
 
 /// A network of one op on maps `x` [N, channels, H, W], with output `y`.
 pub fn on_map(op: impl Into<Op>, channels: usize) -> Result<Graph, GraphError> {
@@ -93,7 +93,7 @@ static ATTENTION: [Setting; 3] = [
 ];
 static ROWS: [Setting; 2] = [FEATURES, TOKENS];
 
-type Build = fn(&'static str, &Resolved) -> Result<Parts, ModelError>;
+type Build = fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>;
 
 const fn layer(
     name: &'static str,
@@ -191,17 +191,17 @@ pub(crate) static ENTRIES: &[Entry] = &[
     }),
 ];
 
-fn map(op: impl Into<Op>, channels: usize, s: &Resolved) -> Result<Parts, ModelError> {
+fn map(op: impl Into<Op>, channels: usize, s: &ChosenSettings) -> Result<Parts, ModelError> {
     let shape = [1, channels, s.count("height"), s.count("width")];
     Ok(Parts::new(on_map(op, channels)?, "x", shape))
 }
 
-fn tokens(op: impl Into<Op>, features: usize, s: &Resolved) -> Result<Parts, ModelError> {
+fn tokens(op: impl Into<Op>, features: usize, s: &ChosenSettings) -> Result<Parts, ModelError> {
     let shape = [1, s.count("tokens"), features];
     Ok(Parts::new(on_tokens(op, features)?, "x", shape))
 }
 
-fn conv2d(s: &Resolved) -> Conv2d {
+fn conv2d(s: &ChosenSettings) -> Conv2d {
     Conv2d {
         dilation: [s.count("dilation"); 2],
         groups: s.count("groups"),
@@ -209,11 +209,11 @@ fn conv2d(s: &Resolved) -> Conv2d {
     }
 }
 
-fn conv_transpose2d(s: &Resolved) -> ConvTranspose2d {
+fn conv_transpose2d(s: &ChosenSettings) -> ConvTranspose2d {
     ConvTranspose2d::new(conv_window(s))
 }
 
-fn conv_window(s: &Resolved) -> Conv2d {
+fn conv_window(s: &ChosenSettings) -> Conv2d {
     let conv = Conv2d::new(
         s.count("in_channels"),
         s.count("out_channels"),

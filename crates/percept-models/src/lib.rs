@@ -13,6 +13,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+mod card;
 pub mod centerpoint;
 pub mod dinov2;
 pub mod efficientnet;
@@ -26,9 +27,10 @@ pub mod resnet;
 mod settings;
 pub mod zoo;
 
+pub use card::{Card, CardError};
 pub use model::{Model, ModelError, OtherLayout, Task, TrainingGraph};
 pub use nearest::nearest;
-pub use settings::{Kind, Resolved, Setting, Settings, SettingsError};
+pub use settings::{ChosenSettings, Setting, SettingKind, Settings, SettingsError};
 
 use percept_graph::{Builder, Dim, ValueId};
 

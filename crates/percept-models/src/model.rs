@@ -6,7 +6,7 @@ use percept_graph::{Graph, GraphError, Tensor};
 use thiserror::Error;
 
 use crate::preprocess::{Preprocess, PreprocessError};
-use crate::{Resolved, SettingsError};
+use crate::{ChosenSettings, SettingsError};
 
 /// What a network's outputs mean.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +93,7 @@ pub struct Model {
     /// Other namings whose checkpoints load through a map of names.
     pub other_layouts: Vec<OtherLayout>,
     /// The settings it was built with.
-    pub settings: Resolved,
+    pub settings: ChosenSettings,
 }
 
 impl Model {

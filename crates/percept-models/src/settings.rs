@@ -10,7 +10,7 @@ use crate::nearest::nearest;
 /// What values a setting takes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
-pub enum Kind {
+pub enum SettingKind {
     /// A whole number.
     Count {
         default: usize,
@@ -34,7 +34,7 @@ pub enum Kind {
 #[allow(missing_docs)]
 pub struct Setting {
     pub name: &'static str,
-    pub kind: Kind,
+    pub kind: SettingKind,
     pub help: &'static str,
 }
 
@@ -54,7 +54,7 @@ impl Setting {
         [at_least, at_most]: [usize; 2],
         help: &'static str,
     ) -> Self {
-        let kind = Kind::Count {
+        let kind = SettingKind::Count {
             default,
             at_least,
             at_most,
@@ -69,7 +69,7 @@ impl Setting {
         [at_least, at_most]: [f64; 2],
         help: &'static str,
     ) -> Self {
-        let kind = Kind::Number {
+        let kind = SettingKind::Number {
             default,
             at_least,
             at_most,
@@ -79,7 +79,7 @@ impl Setting {
 
     /// A switch.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
-        let kind = Kind::Flag { default };
+        let kind = SettingKind::Flag { default };
         Self { name, kind, help }
     }
 
@@ -89,7 +89,7 @@ impl Setting {
         options: &'static [&'static str],
         help: &'static str,
     ) -> Self {
-        let kind = Kind::Choice { options };
+        let kind = SettingKind::Choice { options };
         Self { name, kind, help }
     }
 
@@ -100,31 +100,31 @@ impl Setting {
 
     fn default_value(&self) -> Value {
         match self.kind {
-            Kind::Count { default, .. } => Value::Count(default),
-            Kind::Number { default, .. } => Value::Number(default),
-            Kind::Flag { default } => Value::Flag(default),
-            Kind::Choice { options } => Value::Choice(options[0]),
+            SettingKind::Count { default, .. } => Value::Count(default),
+            SettingKind::Number { default, .. } => Value::Number(default),
+            SettingKind::Flag { default } => Value::Flag(default),
+            SettingKind::Choice { options } => Value::Choice(options[0]),
         }
     }
 
     fn parse(&self, text: &str) -> Result<Value, SettingsError> {
         let parsed = match self.kind {
-            Kind::Count {
+            SettingKind::Count {
                 at_least, at_most, ..
             } => text
                 .parse()
                 .ok()
                 .filter(|count| (at_least..=at_most).contains(count))
                 .map(Value::Count),
-            Kind::Number {
+            SettingKind::Number {
                 at_least, at_most, ..
             } => text
                 .parse()
                 .ok()
                 .filter(|number| (at_least..=at_most).contains(number))
                 .map(Value::Number),
-            Kind::Flag { .. } => text.parse().ok().map(Value::Flag),
-            Kind::Choice { options } => options
+            SettingKind::Flag { .. } => text.parse().ok().map(Value::Flag),
+            SettingKind::Choice { options } => options
                 .iter()
                 .find(|option| **option == text)
                 .map(|option| Value::Choice(option)),
@@ -138,14 +138,14 @@ impl Setting {
 
     fn expected(&self) -> String {
         match self.kind {
-            Kind::Count {
+            SettingKind::Count {
                 at_least, at_most, ..
             } => format!("a whole number from {at_least} to {at_most}"),
-            Kind::Number {
+            SettingKind::Number {
                 at_least, at_most, ..
             } => format!("a number from {at_least} to {at_most}"),
-            Kind::Flag { .. } => "true or false".to_owned(),
-            Kind::Choice { options } => options.join(" or "),
+            SettingKind::Flag { .. } => "true or false".to_owned(),
+            SettingKind::Choice { options } => options.join(" or "),
         }
     }
 }
@@ -222,12 +222,17 @@ impl Settings {
         self
     }
 
+    /// What was given for a setting.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.pairs.get(key).map(String::as_str)
+    }
+
     /// The value of every declared setting: what the user gave, or the default.
     pub fn resolve(
         &self,
         model: &str,
         declared: &'static [Setting],
-    ) -> Result<Resolved, SettingsError> {
+    ) -> Result<ChosenSettings, SettingsError> {
         let defaults = declared.iter().map(|s| (s.name, s.default_value()));
         let mut values: BTreeMap<&'static str, Value> = defaults.collect();
         for (key, text) in &self.pairs {
@@ -235,7 +240,7 @@ impl Settings {
             let setting = setting.ok_or_else(|| unknown(model, key, declared))?;
             values.insert(setting.name, setting.parse(text)?);
         }
-        Ok(Resolved { values })
+        Ok(ChosenSettings { values })
     }
 }
 
@@ -255,11 +260,11 @@ fn unknown(model: &str, name: &str, declared: &[Setting]) -> SettingsError {
 
 /// Checked settings of one network. Asking for a setting that the network does not declare is a bug and panics.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Resolved {
+pub struct ChosenSettings {
     values: BTreeMap<&'static str, Value>,
 }
 
-impl Resolved {
+impl ChosenSettings {
     /// A whole number.
     pub fn count(&self, name: &str) -> usize {
         match self.values.get(name) {
@@ -311,7 +316,7 @@ mod tests {
         Setting::number("voxel", 0.075, [0.01, 10.0], "metres"),
     ];
 
-    fn resolve(texts: &[&str]) -> Result<Resolved, String> {
+    fn resolve(texts: &[&str]) -> Result<ChosenSettings, String> {
         Settings::parse(texts)
             .and_then(|settings| settings.resolve("net", &DECLARED))
             .map_err(|error| error.to_string())

@@ -10,7 +10,7 @@ use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::resnet::{ResNet, ResNetConfig, Stem};
 use crate::{
-    Model, ModelError, OtherLayout, Resolved, Setting, Settings, Task, TrainingGraph, nearest,
+    ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, Task, TrainingGraph, nearest,
 };
 
 /// A network that can be built.
@@ -24,7 +24,7 @@ pub struct Entry {
     pub task: Task,
     /// What can be set.
     pub settings: &'static [Setting],
-    pub(crate) build: fn(&'static str, &Resolved) -> Result<Parts, ModelError>,
+    pub(crate) build: fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>,
 }
 
 /// What the builder of an entry brings.
@@ -151,7 +151,7 @@ static BACKBONES: &[Entry] = &[
 const fn resnet(
     name: &'static str,
     description: &'static str,
-    build: fn(&'static str, &Resolved) -> Result<Parts, ModelError>,
+    build: fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>,
 ) -> Entry {
     Entry {
         name,
@@ -212,7 +212,7 @@ pub(crate) fn classifier(graph: Graph, filter: PillowFilter, side: usize, covere
     }
 }
 
-fn build_resnet(network: ResNet, settings: &Resolved) -> Result<Parts, ModelError> {
+fn build_resnet(network: ResNet, settings: &ChosenSettings) -> Result<Parts, ModelError> {
     let config = ResNetConfig::from_settings(settings);
     // Small pictures have no margin to give away.
     let (side, covered) = match config.stem {
@@ -226,7 +226,7 @@ fn build_resnet(network: ResNet, settings: &Resolved) -> Result<Parts, ModelErro
 
 impl ResNetConfig {
     /// What the settings `classes`, `width` and `stem` describe.
-    pub(crate) fn from_settings(settings: &Resolved) -> Self {
+    pub(crate) fn from_settings(settings: &ChosenSettings) -> Self {
         Self {
             classes: settings.count("classes"),
             width: settings.count("width"),
@@ -239,7 +239,7 @@ impl ResNetConfig {
     }
 }
 
-fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+fn build_efficientnet(_: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelError> {
     let (ours, other, other_name) = match settings.choice("layout") {
         "timm" => (Layout::Timm, Layout::Torchvision, "torchvision"),
         _ => (Layout::Torchvision, Layout::Timm, "timm"),
@@ -260,7 +260,7 @@ fn build_efficientnet(_: &'static str, settings: &Resolved) -> Result<Parts, Mod
     })
 }
 
-fn build_dinov2(name: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+fn build_dinov2(name: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelError> {
     let network = DinoV2 {
         embed: settings.count("embed"),
         depth: settings.count("depth"),

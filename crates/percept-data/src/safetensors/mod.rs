@@ -49,6 +49,10 @@ impl Safetensors {
 }
 
 impl TensorSource for Safetensors {
+    fn metadata(&self, key: &str) -> Option<&str> {
+        self.header.metadata.get(key).map(String::as_str)
+    }
+
     fn names(&self) -> Vec<&str> {
         self.header
             .entries

@@ -5,7 +5,7 @@ use percept_kernels::voxelize::VoxelGrid;
 
 use super::{CenterPoint, backbone_2d, backbone_3d};
 use crate::zoo::{Entry, Parts};
-use crate::{ModelError, Resolved, Setting, Task};
+use crate::{ChosenSettings, ModelError, Setting, Task};
 
 static FINE_SETTINGS: [Setting; 7] = settings(CenterPoint::FINE, 54.0, 0.075);
 static COARSE_SETTINGS: [Setting; 7] = settings(CenterPoint::COARSE, 51.2, 0.1);
@@ -122,7 +122,7 @@ const fn settings(defaults: CenterPoint, range_m: f64, voxel_m: f64) -> [Setting
 
 fn build(
     name: &'static str,
-    settings: &Resolved,
+    settings: &ChosenSettings,
     graph: fn(&CenterPoint, &VoxelGrid) -> Result<Graph, GraphError>,
 ) -> Result<Parts, ModelError> {
     let metres = |setting: &str| settings.number(setting) as f32;

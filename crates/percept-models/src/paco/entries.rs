@@ -5,7 +5,7 @@ use super::{Backbone, LABELS, LossForm, Matching, Objective, Paco};
 use crate::preprocess::PillowFilter;
 use crate::resnet::{ResNet, ResNetConfig};
 use crate::zoo::{CLASSIFIER_SIZE, Entry, Parts, STEM, WIDTH, classifier};
-use crate::{ModelError, Resolved, Setting, Task};
+use crate::{ChosenSettings, ModelError, Setting, Task};
 
 const WEIGHTS: [f64; 2] = [0.0, 1000.0];
 
@@ -111,7 +111,7 @@ pub(crate) static CONTRAST: &[Entry] = &[Entry {
 
 impl Paco {
     /// The network that the settings of the entry `paco` describe.
-    pub fn from_settings(settings: &Resolved) -> Self {
+    pub fn from_settings(settings: &ChosenSettings) -> Self {
         Paco {
             backbone: match settings.choice("backbone") {
                 "efficientnet-b0" => Backbone::EfficientNetB0,
@@ -142,7 +142,7 @@ impl Paco {
     }
 }
 
-fn build(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+fn build(_: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelError> {
     let paco = Paco::from_settings(settings);
     let side = settings.count("image_size");
     // Torchvision's share; the small pictures of other stems have no margin to give away.
@@ -157,7 +157,7 @@ fn build(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
 }
 
 impl LossForm {
-    fn from_settings(settings: &Resolved) -> Self {
+    fn from_settings(settings: &ChosenSettings) -> Self {
         match settings.choice("loss") {
             "naive" => LossForm::Naive,
             "gram" => LossForm::Gram,
@@ -166,7 +166,7 @@ impl LossForm {
     }
 }
 
-fn build_contrast(_: &'static str, settings: &Resolved) -> Result<Parts, ModelError> {
+fn build_contrast(_: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelError> {
     let paco = Paco {
         d: settings.count("d"),
         parts: settings.count("parts"),
