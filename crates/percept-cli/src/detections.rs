@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use percept_data::atomic::write_atomically;
-use percept_data::picture::{Detections, DrawnBox, draw_detections, encode_png};
-use percept_data::points::{LidarConvention, ObjectClass, PointCloud};
+use percept_data::points::{EGO_HALF_EXTENT_M, LidarConvention, PointCloud};
 use percept_models::centerpoint::CLASS_NAMES;
 use percept_models::centerpoint::decode::Detection;
+use percept_picture::{BirdsEye, DrawnBox, DrawnPoint, draw_birds_eye};
 use percept_report::Table;
 use serde_json::{Value, json};
 
@@ -96,14 +96,27 @@ impl Found {
     /// Draws the points and the boxes from above.
     pub fn write_picture(&self, path: &Path, cloud: &PointCloud) -> Result<()> {
         let boxes: Vec<DrawnBox> = self.boxes.iter().map(drawn).collect();
-        let picture = draw_detections(&Detections {
+        let (rows, _) = cloud.values.as_chunks::<{ PointCloud::CHANNELS }>();
+        let points: Vec<DrawnPoint> = rows
+            .iter()
+            .filter(|[x, y, ..]| x.abs() >= EGO_HALF_EXTENT_M || y.abs() >= EGO_HALF_EXTENT_M)
+            .map(|&[x, y, z, intensity, age_s]| DrawnPoint {
+                position: [x, y, z],
+                intensity,
+                old: age_s != 0.0,
+                ..DrawnPoint::default()
+            })
+            .collect();
+        let picture = draw_birds_eye(&BirdsEye {
             title: &format!("{}: {} boxes", self.name, boxes.len()),
-            points: &cloud.values,
-            convention: LidarConvention::NuScenes,
+            points: &points,
             boxes: &boxes,
+            box_classes: &CLASS_NAMES,
+            forward_rad: LidarConvention::NuScenes.forward_rad(),
             reach_m: PICTURE_REACH_M,
+            ..BirdsEye::default()
         });
-        let png = encode_png(&picture).bug()?;
+        let png = picture.to_png();
         let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(&png));
         written
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
@@ -114,7 +127,7 @@ impl Found {
 fn drawn(found: &Detection) -> DrawnBox {
     let ([x, y, _], [length, width, _]) = (found.center, found.size);
     DrawnBox {
-        class: ObjectClass::ALL[found.class],
+        class: found.class,
         centre: [x, y].map(f64::from),
         size: [length, width].map(f64::from),
         yaw_rad: f64::from(found.yaw),

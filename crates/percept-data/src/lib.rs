@@ -14,7 +14,6 @@ pub mod load_report;
 pub mod loader;
 mod model_weights;
 pub mod names;
-pub mod picture;
 pub mod points;
 pub mod random;
 pub mod safetensors;

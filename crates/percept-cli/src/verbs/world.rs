@@ -4,9 +4,12 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use percept_data::atomic::write_atomically;
-use percept_data::picture::{draw_frame, encode_png};
-use percept_data::points::{LidarDataset, LidarFrame, PointsError};
+use percept_data::points::{
+    EGO_HALF_EXTENT_M, LEARNED_CLASS_NAMES, LidarDataset, LidarFrame, ObjectClass, Point,
+    PointsError,
+};
 use percept_kernels::Cpu;
+use percept_picture::{BirdsEye, DrawnBox, DrawnPoint, Picture, PointColours, Scanner, draw_scan};
 use percept_report::{Table, bytes};
 use percept_world::{
     CloudStatistics, MAX_SWEEPS, MakeOptions, World, WorldConfig, WorldError, WorldKind,
@@ -180,7 +183,7 @@ fn run_show(args: &ShowArgs, cpu: &Cpu) -> Result<Outcome> {
             )
         }
     };
-    let png = encode_png(&draw_frame(&frame, &title)).bug()?;
+    let png = draw(&frame, &title).to_png();
     write_atomically(&args.image, |file| file.write_all(&png))
         .map_err(|error| anyhow::anyhow!("{}: {error}", args.image.display()))
         .bad_input()?;
@@ -195,6 +198,63 @@ fn run_show(args: &ShowArgs, cpu: &Cpu) -> Result<Outcome> {
         "image": args.image.display().to_string(), "title": title, "points": frame.points.len(), "boxes": boxes,
     });
     Ok(Outcome::new(text, record))
+}
+
+/// Metres from the sensor to the edge of the bird's-eye view.
+const REACH_M: f64 = 52.0;
+
+/// A frame with its truth.
+fn draw(frame: &LidarFrame, title: &str) -> Picture {
+    let labels = frame.labels.as_deref();
+    let point = |(index, point): (usize, &Point)| DrawnPoint {
+        position: point.position,
+        intensity: point.intensity,
+        class: labels
+            .and_then(|labels| labels.get(index))
+            .map(|label| usize::from(label.learned_class())),
+        ring: point.ring,
+        old: point.age_s != 0.0,
+    };
+    let points: Vec<DrawnPoint> = frame
+        .points
+        .iter()
+        .enumerate()
+        .filter(|(_, point)| {
+            let [x, y, _] = point.position.map(f32::abs);
+            x >= EGO_HALF_EXTENT_M || y >= EGO_HALF_EXTENT_M
+        })
+        .map(point)
+        .collect();
+    let boxes: Vec<DrawnBox> = frame
+        .boxes
+        .iter()
+        .flatten()
+        .map(|object| DrawnBox {
+            class: object.class.id(),
+            centre: [object.centre[0], object.centre[1]],
+            size: [object.size[0], object.size[1]],
+            yaw_rad: object.yaw_rad,
+            velocity: object.velocity,
+            score: 1.0,
+        })
+        .collect();
+    let scene = BirdsEye {
+        title,
+        points: &points,
+        // Without labels, height tells the most.
+        colours: labels.map_or(PointColours::Height, |_| {
+            PointColours::Class(&LEARNED_CLASS_NAMES)
+        }),
+        boxes: &boxes,
+        box_classes: &ObjectClass::ALL.map(ObjectClass::name),
+        forward_rad: frame.convention.forward_rad(),
+        reach_m: REACH_M,
+    };
+    let scanner = Scanner {
+        beams: frame.convention.beams(),
+        elevations_rad: frame.convention.elevations_rad(),
+    };
+    draw_scan(&scene, scanner)
 }
 
 fn run_stats(args: &StatsArgs, common: &Common, cpu: &Cpu) -> Result<Outcome> {

@@ -1,0 +1,24 @@
+//! Pictures of what networks see and say, as PNG and SVG.
+//!
+//! Every function takes plain slices and returns a [`Picture`]: shapes that become pixels with anti-aliased lines and a real
+//! font ([`Picture::to_png`]), or an SVG file ([`Picture::to_svg`]). The same description gives the same bytes on every
+//! machine.
+
+mod bev;
+mod birds_eye;
+mod canvas;
+mod colours;
+mod font;
+mod legend;
+mod picture;
+mod pixels;
+mod range_image;
+mod svg;
+mod theme;
+
+pub use bev::{DrawnBox, DrawnPoint};
+pub use birds_eye::{BirdsEye, PointColours, draw_birds_eye};
+pub use colours::{Colour, class_colours};
+pub use picture::Picture;
+pub use pixels::{Pixels, PixelsError};
+pub use range_image::{Scanner, draw_scan};
