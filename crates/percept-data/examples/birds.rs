@@ -1,7 +1,7 @@
 //! Writes a contact sheet of the built-in birds, one class a row: `cargo run --example birds -- sheet.png`.
 
-use image::{Rgb, RgbImage};
 use percept_data::classification::{Birds, BirdsConfig, ImageDataset};
+use percept_data::images::{RgbImage, encode_png};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args()
@@ -14,21 +14,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         side,
         ..BirdsConfig::default()
     })?;
-    let step = side as u32 + 4;
-    let mut sheet = RgbImage::from_pixel(
-        per_class as u32 * step,
-        classes as u32 * step,
-        Rgb([255, 255, 255]),
-    );
+    let step = side + 4;
+    let mut sheet = RgbImage::filled(per_class * step, classes * step, [255; 3]);
     for index in 0..birds.len() {
         let picture = birds.image(index)?;
         let (row, column) = (birds.label(index), index / classes);
         for (i, pixel) in picture.pixels.as_chunks::<3>().0.iter().enumerate() {
-            let x = column as u32 * step + (i % side) as u32;
-            let y = row as u32 * step + (i / side) as u32;
-            sheet.put_pixel(x, y, Rgb(*pixel));
+            let place = sheet.pixel_mut(column * step + i % side, row * step + i / side);
+            *place.ok_or("a bird beside the sheet")? = *pixel;
         }
     }
-    sheet.save(path)?;
+    std::fs::write(path, encode_png(&sheet)?)?;
     Ok(())
 }

@@ -6,6 +6,7 @@ use crate::error::WorldError;
 use crate::lidar::Sweep;
 use crate::objects::Rider;
 use crate::stream::{KEYFRAMES_PER_SCENE, TrueBox, World};
+use percept_data::images::encode_grey_png;
 use percept_data::points::nuscenes::LIDAR_CHANNEL;
 use percept_data::points::nuscenes::tables::{
     Attribute, CalibratedSensor, Category, EgoPose, Instance, Log, Map, Sample, SampleAnnotation,
@@ -315,13 +316,9 @@ impl<'a> Writer<'a> {
 
     fn finish(mut self) -> Result<(), WorldError> {
         // The public tools insist on a map picture; ours is blank.
-        let mut png = std::io::Cursor::new(Vec::new());
-        image::GrayImage::new(16, 16)
-            .write_to(&mut png, image::ImageFormat::Png)
-            .map_err(|source| {
-                WorldError::io(&self.folder.root.join(MAP_FILE))(std::io::Error::other(source))
-            })?;
-        self.folder.write(MAP_FILE, png.get_ref())?;
+        let png = encode_grey_png(16, 16, &[0; 16 * 16])
+            .map_err(WorldError::io(&self.folder.root.join(MAP_FILE)))?;
+        self.folder.write(MAP_FILE, &png)?;
         self.tables.map.push(Map {
             token: self.token("map", 0),
             category: "semantic_prior".into(),
