@@ -18,6 +18,18 @@ pub(crate) const ON_DARK: [Colour; 8] = [
     [205, 205, 215],
 ];
 
+/// The same idea, dark enough for lines on white.
+pub(crate) const ON_LIGHT: [Colour; 8] = [
+    [0, 114, 178],
+    [213, 94, 0],
+    [0, 158, 115],
+    [155, 40, 123],
+    [240, 160, 0],
+    [86, 180, 233],
+    [90, 90, 96],
+    [140, 90, 45],
+];
+
 /// The colour of each class by its name, for a dark ground: the same thing has the same colour in every dataset, and
 /// classes that this crate has never heard of get colours by their place.
 ///

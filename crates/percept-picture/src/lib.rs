@@ -4,9 +4,11 @@
 //! font ([`Picture::to_png`]), or an SVG file ([`Picture::to_svg`]). The same description gives the same bytes on every
 //! machine.
 
+mod bars;
 mod bev;
 mod birds_eye;
 mod canvas;
+mod chart;
 mod colours;
 mod font;
 mod legend;
@@ -16,8 +18,10 @@ mod range_image;
 mod svg;
 mod theme;
 
+pub use bars::{BarColumn, Bars, ProfileRow, draw_profile};
 pub use bev::{DrawnBox, DrawnPoint};
 pub use birds_eye::{BirdsEye, PointColours, draw_birds_eye};
+pub use chart::{Axis, Better, Chart, Mark, Panel, Scale, Series, pareto_front};
 pub use colours::{Colour, class_colours};
 pub use picture::Picture;
 pub use pixels::{Pixels, PixelsError};

@@ -25,6 +25,10 @@ impl Area {
         self.top + self.height
     }
 
+    pub(crate) fn centre(&self) -> [f64; 2] {
+        [self.left + 0.5 * self.width, self.top + 0.5 * self.height]
+    }
+
     pub(crate) fn corners(&self) -> Vec<[f64; 2]> {
         let (right, bottom) = (self.right(), self.bottom());
         vec![

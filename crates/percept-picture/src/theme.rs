@@ -28,3 +28,12 @@ pub(crate) const TEXT_SIZE: f64 = 14.0;
 pub(crate) const SMALL_TEXT_SIZE: f64 = 12.0;
 /// From the top of a picture to what stands below its title.
 pub(crate) const HEADER_HEIGHT: f64 = 56.0;
+
+/// For charts, which stand on paper.
+pub(crate) const LIGHT: Theme = Theme {
+    background: [255, 255, 255],
+    panel: [255, 255, 255],
+    ink: [32, 36, 44],
+    faint_ink: [98, 105, 118],
+    grid: [224, 227, 233],
+};
