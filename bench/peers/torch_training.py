@@ -57,7 +57,7 @@ def covariance(parts):
 
 
 def contrast(parts):
-    """PaC from the parts [2N, K, d] of both views: one factor an image, one solve for the whole pool."""
+    """PaC from the parts [2N, K, d] of both views: one factor per image, one solve for the whole pool."""
     images, count, d = len(parts) // 2, parts.shape[1], parts.shape[2]
     first, second = parts[:images], parts[images:]
     identity = torch.eye(d, dtype=parts.dtype)
