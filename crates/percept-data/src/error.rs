@@ -27,7 +27,7 @@ pub enum Fault {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The content is no known weight format.
-    #[error("not a weight file: expected safetensors or a PyTorch zip checkpoint, found {found}")]
+    #[error("not a weight file: expected safetensors or a PyTorch checkpoint, found {found}")]
     NotWeights {
         /// What the content looks like.
         found: String,

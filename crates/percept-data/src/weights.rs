@@ -107,7 +107,7 @@ impl WeightError {
     }
 }
 
-/// Opens a weight file, whatever its extension: safetensors or a PyTorch zip checkpoint.
+/// Opens a weight file, whatever its extension: safetensors or a PyTorch checkpoint.
 pub fn open_weights(path: &Path) -> Result<Box<dyn TensorSource>, FileError> {
     let mut start = Vec::new();
     File::open(path)

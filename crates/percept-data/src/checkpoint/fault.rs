@@ -8,9 +8,9 @@ use crate::zip::ZipFault;
 /// What is wrong with a checkpoint: first what is valid but not supported, then what is corrupt.
 #[derive(Debug, Error)]
 pub enum CheckpointFault {
-    /// Written by PyTorch before 1.6, or with the zip form switched off.
-    #[error("a PyTorch file of the old form (not a zip archive), which is not supported")]
-    OldForm,
+    /// Written by the first releases of PyTorch, as a tar archive.
+    #[error("a PyTorch file of the first form (a tar archive), which is not supported")]
+    TarForm,
     /// A Python pickle that is no `torch.save` file.
     #[error("a plain Python pickle, not a file of torch.save")]
     PlainPickle,
@@ -18,7 +18,9 @@ pub enum CheckpointFault {
     #[error("a TorchScript archive (code and weights), not a checkpoint of weights")]
     TorchScript,
     /// A zip archive of something else.
-    #[error("not a PyTorch checkpoint: expected a zip archive with one data.pkl, found {found}")]
+    #[error(
+        "not a PyTorch checkpoint: expected a file of torch.save (a zip archive with one data.pkl, or pickles in a row), found {found}"
+    )]
     NotCheckpoint {
         /// What it is instead.
         found: String,
@@ -48,8 +50,16 @@ pub enum CheckpointFault {
         /// PyTorch's name of the type.
         dtype: String,
     },
+    /// A storage whose length cannot be told, so that nothing behind it can be found.
+    #[error("storage `{storage}` has the element type {dtype}, which is not supported")]
+    UnsupportedStorage {
+        /// The storage's key.
+        storage: String,
+        /// PyTorch's name of its class.
+        dtype: String,
+    },
     /// A pickle operation outside what `torch.save` writes.
-    #[error("pickle operation 0x{opcode:02x} at byte {at} of data.pkl is not supported")]
+    #[error("pickle operation 0x{opcode:02x} at byte {at} of the pickle is not supported")]
     UnsupportedOpcode {
         /// The operation.
         opcode: u8,
@@ -57,7 +67,7 @@ pub enum CheckpointFault {
         at: usize,
     },
     /// A pickle so long that reading it could exhaust memory.
-    #[error("data.pkl has more than {limit} operations, which is not supported")]
+    #[error("the pickle has more than {limit} operations, which is not supported")]
     TooLong {
         /// The most operations that are read.
         limit: usize,
@@ -66,11 +76,19 @@ pub enum CheckpointFault {
     #[error(transparent)]
     Zip(#[from] ZipFault),
     /// The pickle breaks the rules.
-    #[error("corrupt checkpoint: byte {at} of data.pkl: {reason}")]
+    #[error("corrupt checkpoint: byte {at} of the pickle: {reason}")]
     Pickle {
         /// Where.
         at: usize,
         /// What is wrong there.
+        reason: &'static str,
+    },
+    /// A stored run of elements is not what the pickle says, or ends early.
+    #[error("corrupt checkpoint: storage `{storage}` {reason}")]
+    Storage {
+        /// The storage's key.
+        storage: String,
+        /// What is wrong.
         reason: &'static str,
     },
     /// A tensor does not fit its storage, or the storage is missing.
@@ -89,14 +107,16 @@ impl CheckpointFault {
     pub(crate) fn kind(&self) -> FaultKind {
         match self {
             Self::Zip(ZipFault::Unsupported { .. }) => FaultKind::Unsupported,
-            Self::Zip(_) | Self::Pickle { .. } | Self::Tensor { .. } => FaultKind::Corrupt,
+            Self::Zip(_) | Self::Pickle { .. } | Self::Storage { .. } | Self::Tensor { .. } => {
+                FaultKind::Corrupt
+            }
             _ => FaultKind::Unsupported,
         }
     }
 
     pub(crate) fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::OldForm => Some(
+            Self::TarForm => Some(
                 "save it once more with a current PyTorch: torch.save(torch.load(file, map_location=\"cpu\"), file)",
             ),
             Self::TorchScript | Self::NoStateDict { .. } => {

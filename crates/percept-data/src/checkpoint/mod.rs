@@ -1,14 +1,17 @@
-//! PyTorch checkpoints (`.pth`, `.pt`, `.pth.tar`): zip archives of a pickle and raw storages, read
-//! without Python and without executing anything.
+//! PyTorch checkpoints (`.pth`, `.pt`, `.pth.tar`): a pickle and raw storages, in a zip archive (since PyTorch 1.6)
+//! or one after the other (before), read without Python and without executing anything.
 
 mod fault;
+mod old_form;
 mod pickle;
 mod select;
+mod storages;
 #[cfg(test)]
 mod tests;
 mod torch;
 mod value;
 mod view;
+mod zip_form;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -17,6 +20,8 @@ use percept_kernels::MappedFile;
 
 pub use self::fault::CheckpointFault;
 pub use self::select::StateDict;
+use self::storages::Storages;
+use self::value::{ValueId, Values};
 use self::view::StoredTensor;
 use crate::error::{FileError, describe_content};
 use crate::tensor::{DType, Tensor};
@@ -27,7 +32,7 @@ use crate::zip::ZipDirectory;
 pub struct Checkpoint {
     path: PathBuf,
     file: MappedFile,
-    archive: ZipDirectory,
+    storages: Storages,
     dicts: Vec<StateDict>,
     chosen: usize,
     skipped: Vec<String>,
@@ -50,7 +55,7 @@ impl Checkpoint {
             path: path.to_owned(),
             index: names.zip(0..).collect(),
             file,
-            archive: contents.archive,
+            storages: contents.storages,
             dicts: contents.dicts,
             chosen: contents.chosen,
             skipped: contents.skipped,
@@ -60,7 +65,7 @@ impl Checkpoint {
 
     /// Whether a file that starts like this is for this reader (which also explains the forms it does not read).
     pub fn looks_like(start: &[u8]) -> bool {
-        ZipDirectory::looks_like(start) || old_form(start).is_some()
+        ZipDirectory::looks_like(start) || old_form::looks_like(start) || explained(start).is_some()
     }
 
     /// The dict that is open.
@@ -101,14 +106,14 @@ impl TensorSource for Checkpoint {
             .tensor(name)
             .ok_or_else(|| WeightError::not_found(self, name))?;
         Ok(tensor
-            .read(name, &self.archive, &self.file)
+            .read(name, &self.storages, &self.file)
             .map_err(|fault| FileError::new(&self.path, fault))?)
     }
 
     fn release(&self, name: &str) {
         if let Some(range) = self
             .tensor(name)
-            .and_then(|tensor| tensor.plain_range(&self.archive))
+            .and_then(|tensor| tensor.plain_range(&self.storages))
         {
             self.file.release(range);
         }
@@ -124,7 +129,7 @@ impl TensorSource for Checkpoint {
 
 /// What opening finds in the bytes of a file.
 struct Contents {
-    archive: ZipDirectory,
+    storages: Storages,
     dicts: Vec<StateDict>,
     chosen: usize,
     skipped: Vec<String>,
@@ -133,87 +138,46 @@ struct Contents {
 
 impl Contents {
     fn read(file: &[u8], dict: Option<&str>) -> Result<Contents, CheckpointFault> {
-        if !ZipDirectory::looks_like(file) {
+        if ZipDirectory::looks_like(file) {
+            let (pickle, storages) = zip_form::open(file)?;
+            let loaded = pickle::load(&pickle)?;
+            Contents::select(&loaded.values, loaded.root, storages, dict)
+        } else if old_form::looks_like(file) {
+            let (loaded, storages) = old_form::load(file)?;
+            Contents::select(&loaded.values, loaded.root, storages, dict)
+        } else {
             let found = describe_content(file);
-            return Err(old_form(file).unwrap_or(CheckpointFault::NotCheckpoint { found }));
+            Err(explained(file).unwrap_or(CheckpointFault::NotCheckpoint { found }))
         }
-        let archive = ZipDirectory::parse(file)?;
-        let folder = checkpoint_folder(&archive)?;
-        let read = |name: &str| {
-            archive
-                .get(&format!("{folder}{name}"))
-                .map(|entry| entry.read(file))
-        };
-        if read("byteorder")
-            .transpose()?
-            .is_some_and(|order| order.trim_ascii() == b"big")
-        {
-            return Err(CheckpointFault::BigEndian);
-        }
-        let pickle = read("data.pkl").transpose()?.unwrap_or_default();
-        let (values, root) = pickle::load(&pickle)?;
-        let selection = select::select(&values, root, dict)?;
+    }
+
+    fn select(
+        values: &Values<'_>,
+        root: ValueId,
+        storages: Storages,
+        dict: Option<&str>,
+    ) -> Result<Contents, CheckpointFault> {
+        let selection = select::select(values, root, dict)?;
         let tensors = selection.tensors.iter().map(|(name, view)| {
-            let tensor = StoredTensor::locate(name, view, &archive, folder)?;
+            let tensor = StoredTensor::locate(name, view, &storages)?;
             Ok((name.clone(), tensor))
         });
         let tensors = tensors.collect::<Result<_, CheckpointFault>>()?;
-        let (dicts, chosen, skipped) = (selection.dicts, selection.chosen, selection.skipped);
         Ok(Contents {
-            dicts,
-            chosen,
-            skipped,
             tensors,
-            archive,
+            dicts: selection.dicts,
+            chosen: selection.chosen,
+            skipped: selection.skipped,
+            storages,
         })
     }
 }
 
-/// The archive's one top folder (with its slash), which holds `data.pkl`.
-fn checkpoint_folder(archive: &ZipDirectory) -> Result<&str, CheckpointFault> {
-    let names = || archive.entries().iter().map(|entry| entry.name.as_str());
-    let mut folders = names()
-        .filter_map(|name| name.strip_suffix("data.pkl"))
-        .filter(|folder| folder.is_empty() || folder.find('/') == Some(folder.len() - 1));
-    match (folders.next(), folders.next()) {
-        (Some(folder), None) => {
-            let scripted =
-                |name: &str| name.starts_with("constants.pkl") || name.starts_with("code/");
-            if names()
-                .filter_map(|name| name.strip_prefix(folder))
-                .any(scripted)
-            {
-                return Err(CheckpointFault::TorchScript);
-            }
-            Ok(folder)
-        }
-        (None, _) => {
-            let arrays = names().any(|name| name.ends_with(".npy"));
-            let found = if arrays {
-                "an npz file of arrays"
-            } else {
-                "a zip archive without one"
-            };
-            Err(CheckpointFault::NotCheckpoint {
-                found: found.to_owned(),
-            })
-        }
-        (Some(_), Some(_)) => {
-            let found = "a zip archive with several".to_owned();
-            Err(CheckpointFault::NotCheckpoint { found })
-        }
+/// What a file is that Python or PyTorch wrote in a form that is not read.
+fn explained(start: &[u8]) -> Option<CheckpointFault> {
+    if start.get(257..262) == Some(b"ustar") {
+        return Some(CheckpointFault::TarForm);
     }
-}
-
-/// Recognises the files of Python and PyTorch that are no zip archives.
-fn old_form(start: &[u8]) -> Option<CheckpointFault> {
-    // The old form is a series of pickles, the first of which is this number.
-    const OLD_MAGIC: &[u8] = b"\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
     let is_pickle = matches!(start, [0x80, 2..=5, ..]);
-    let tar = start.get(257..262) == Some(b"ustar");
-    if tar || (is_pickle && start[2..].starts_with(OLD_MAGIC)) {
-        Some(CheckpointFault::OldForm)
-    } else {
-        is_pickle.then_some(CheckpointFault::PlainPickle)
-    }
+    is_pickle.then_some(CheckpointFault::PlainPickle)
 }

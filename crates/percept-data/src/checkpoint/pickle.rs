@@ -13,11 +13,24 @@ use super::value::{Global, Value, ValueId, Values};
 /// A training checkpoint of a large network has some hundred thousand operations.
 const MAX_OPERATIONS: usize = 8_000_000;
 
-/// Interprets `pickle` and returns its values and the root among them.
-pub(crate) fn load(pickle: &[u8]) -> Result<(Values<'_>, ValueId), CheckpointFault> {
+/// A pickle that was interpreted.
+pub(crate) struct Loaded<'a> {
+    pub(crate) values: Values<'a>,
+    pub(crate) root: ValueId,
+    /// Where it ends in the bytes that it was read from.
+    pub(crate) end: usize,
+}
+
+/// Interprets the pickle at the start of `bytes`.
+pub(crate) fn load(bytes: &[u8]) -> Result<Loaded<'_>, CheckpointFault> {
+    load_at(bytes, 0)
+}
+
+/// Interprets the pickle that begins at byte `start`; errors count from the beginning of `bytes`.
+pub(crate) fn load_at(bytes: &[u8], start: usize) -> Result<Loaded<'_>, CheckpointFault> {
     let mut machine = Machine {
-        pickle,
-        at: 0,
+        pickle: bytes,
+        at: start,
         operation_at: 0,
         values: Values::default(),
         stack: Vec::new(),
@@ -26,7 +39,11 @@ pub(crate) fn load(pickle: &[u8]) -> Result<(Values<'_>, ValueId), CheckpointFau
     };
     for _ in 0..MAX_OPERATIONS {
         if let Some(root) = machine.step()? {
-            return Ok((machine.values, root));
+            return Ok(Loaded {
+                values: machine.values,
+                root,
+                end: machine.at,
+            });
         }
     }
     Err(CheckpointFault::TooLong {
@@ -183,9 +200,9 @@ impl<'a> Machine<'a> {
             }
             b'Q' => {
                 let description = self.pop()?;
-                let storage = torch::storage(&self.values, description)
+                let value = torch::persistent(&self.values, description)
                     .ok_or_else(|| self.fault("a persistent id that describes no storage"))?;
-                self.push(Value::Storage(storage));
+                self.push(value);
             }
             b'R' | 0x81 => {
                 let (arguments, callable) = (self.pop()?, self.pop()?);

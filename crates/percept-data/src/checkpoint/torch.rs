@@ -75,9 +75,18 @@ fn tensor_view<'a>(values: &Values<'a>, arguments: ValueId) -> Option<TensorView
     {
         storage = retyped(storage, dtype_named(name).ok_or(name));
     }
+    let mut offset = values.size(offset)?;
+    if let Some((first, elements)) = storage.window {
+        let end = first.checked_add(elements)? as u64;
+        if end > storage.elements {
+            return None;
+        }
+        storage.elements = end;
+        offset = offset.checked_add(first)?;
+    }
     Some(TensorView {
         storage,
-        offset: values.size(offset)?,
+        offset,
         shape: values.sizes(shape)?,
         strides: values.sizes(strides)?,
     })
@@ -93,22 +102,60 @@ fn retyped<'a>(storage: Storage<'a>, element_type: ElementType<'a>) -> Storage<'
     }
 }
 
-/// The storage that a persistent id describes: `("storage", class, key, location, elements)`.
-pub(crate) fn storage<'a>(values: &Values<'a>, description: ValueId) -> Option<Storage<'a>> {
-    let &[tag, class, key, _location, elements, ..] = values.items(description)? else {
+/// What a persistent id stands for: `("storage", class, key, location, elements[, window])`, or in old files
+/// `("module", class, file, source)` for the class of a module.
+pub(crate) fn persistent<'a>(values: &Values<'a>, description: ValueId) -> Option<Value<'a>> {
+    let items = values.items(description)?;
+    let &[tag, class, ..] = items else {
         return None;
     };
     let Value::Global(class) = *values.get(class) else {
         return None;
     };
-    let of_torch = class.module == "torch" || class.module.starts_with("torch.");
-    if values.text(tag) != Some("storage") || !of_torch {
+    match values.text(tag)? {
+        "storage" => storage(values, class, items).map(Value::Storage),
+        "module" => Some(Value::Global(class)),
+        _ => None,
+    }
+}
+
+fn storage<'a>(
+    values: &Values<'a>,
+    class: Global<'a>,
+    description: &[ValueId],
+) -> Option<Storage<'a>> {
+    let &[_tag, _class, key, _location, elements, ..] = description else {
+        return None;
+    };
+    if class.module != "torch" && !class.module.starts_with("torch.") {
         return None;
     }
+    // `(key of the window, first element, elements)`, or None as in almost every file.
+    let window = match description.get(5).map(|&window| values.get(window)) {
+        Some(Value::Tuple(window)) => match window.as_slice() {
+            &[_key, first, elements] => Some((values.size(first)?, values.size(elements)?)),
+            _ => return None,
+        },
+        _ => None,
+    };
     Some(Storage {
         element_type: storage_type(class.name).ok_or(class.name),
         key: values.text(key)?,
         elements: values.size(elements)? as u64,
+        window,
+    })
+}
+
+/// How many bytes an element takes, also for types that percept does not read; none when that is not known.
+pub(crate) fn element_bytes(element_type: ElementType<'_>) -> Option<usize> {
+    Some(match element_type {
+        Ok(dtype) => dtype.size_bytes(),
+        Err("QInt8Storage" | "QUInt8Storage") => 1,
+        Err("ShortStorage") => 2,
+        Err("QInt32Storage") => 4,
+        Err("ComplexFloatStorage") => 8,
+        Err("ComplexDoubleStorage") => 16,
+        Err(_) => return None,
     })
 }
 

@@ -35,13 +35,16 @@ pub(crate) struct Global<'a> {
 /// The element type as PyTorch names it, when percept has no such type.
 pub(crate) type ElementType<'a> = Result<DType, &'a str>;
 
-/// A storage: a run of elements in an archive entry of its own.
+/// A storage: a run of elements in the file, or (in old files) a part of such a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Storage<'a> {
     pub(crate) element_type: ElementType<'a>,
-    /// The entry's name under `data/`.
+    /// Its name in the file.
     pub(crate) key: &'a str,
+    /// How many elements are stored.
     pub(crate) elements: u64,
+    /// The first element and the number of elements, where only a part of them is meant (PyTorch up to 0.3).
+    pub(crate) window: Option<(usize, usize)>,
 }
 
 /// A tensor: a strided view of a storage. Not yet checked against it.

@@ -1,34 +1,33 @@
-//! Strided tensors over the storages of an archive.
+//! Strided tensors over the storages of a file.
 
 use std::borrow::Cow;
 use std::ops::Range;
 
 use super::fault::CheckpointFault;
+use super::storages::Storages;
 use super::value::TensorView;
 use crate::tensor::{DType, Tensor, byte_length, element_count};
-use crate::zip::ZipDirectory;
 
 /// An expanded (stride 0) tensor may be larger than its storage, up to this; no file can claim memory it does not fill.
-const MAX_EXPANDED_BYTES: usize = 64 << 20;
+pub(crate) const MAX_EXPANDED_BYTES: usize = 64 << 20;
 
-/// A tensor whose place in the archive has been checked.
+/// A tensor whose place in the file has been checked.
 pub(crate) struct StoredTensor {
     /// PyTorch's name of the type, when percept has none.
     dtype: Result<DType, String>,
     shape: Vec<usize>,
     strides: Vec<usize>,
     offset: usize,
-    /// The storage's entry in the archive.
-    entry: String,
+    /// The storage's key.
+    storage: String,
 }
 
 impl StoredTensor {
-    /// Finds the storage of the tensor `name` in the archive and checks that the view lies inside it.
+    /// Finds the storage of the tensor `name` and checks that the view lies inside it.
     pub(crate) fn locate(
         name: &str,
         view: &TensorView<'_>,
-        archive: &ZipDirectory,
-        folder: &str,
+        storages: &Storages,
     ) -> Result<StoredTensor, CheckpointFault> {
         let fault = |reason| CheckpointFault::Tensor {
             tensor: name.to_owned(),
@@ -45,11 +44,11 @@ impl StoredTensor {
                 .map(|(&size, &stride)| if size > 1 { stride } else { 0 })
                 .collect(),
             offset: if is_empty { 0 } else { view.offset },
-            entry: format!("{folder}data/{}", view.storage.key),
+            storage: view.storage.key.to_owned(),
         };
-        let entry = archive
-            .get(&stored.entry)
-            .ok_or_else(|| fault("has no storage in the archive"))?;
+        let stored_bytes = storages
+            .length(&stored.storage)
+            .ok_or_else(|| fault("has no storage in the file"))?;
         if view.shape.len() != view.strides.len() {
             return Err(fault("has a shape and strides of different rank"));
         }
@@ -57,7 +56,7 @@ impl StoredTensor {
             return Ok(stored);
         };
         let storage_bytes = view.storage.elements.checked_mul(dtype.size_bytes() as u64);
-        if storage_bytes.is_none_or(|bytes| bytes > entry.length) {
+        if storage_bytes.is_none_or(|bytes| bytes > stored_bytes) {
             return Err(fault("has a storage that is shorter than it claims"));
         }
         let bytes =
@@ -68,7 +67,7 @@ impl StoredTensor {
         if past as u64 > view.storage.elements {
             return Err(fault("reaches past the end of its storage"));
         }
-        if bytes as u64 > entry.length.max(MAX_EXPANDED_BYTES as u64) {
+        if bytes as u64 > stored_bytes.max(MAX_EXPANDED_BYTES as u64) {
             return Err(fault("is expanded far beyond its storage"));
         }
         Ok(stored)
@@ -83,8 +82,8 @@ impl StoredTensor {
     }
 
     /// Where the tensor's bytes lie in the file, as far as they lie there in one piece.
-    pub(crate) fn plain_range(&self, archive: &ZipDirectory) -> Option<Range<usize>> {
-        let storage = archive.get(&self.entry)?.plain_range()?;
+    pub(crate) fn plain_range(&self, storages: &Storages) -> Option<Range<usize>> {
+        let storage = storages.plain_range(&self.storage)?;
         let size = self.dtype()?.size_bytes();
         let end = storage.start + self.elements_reached()? * size;
         Some(storage.start + self.offset * size..end)
@@ -94,12 +93,12 @@ impl StoredTensor {
     pub(crate) fn read<'f>(
         &self,
         name: &str,
-        archive: &ZipDirectory,
+        storages: &Storages,
         file: &'f [u8],
     ) -> Result<Tensor<'f>, CheckpointFault> {
         let fault = |reason| CheckpointFault::Tensor {
             tensor: name.to_owned(),
-            storage: self.entry.clone(),
+            storage: self.storage.clone(),
             reason,
         };
         let dtype = self
@@ -109,10 +108,9 @@ impl StoredTensor {
                 tensor: name.to_owned(),
                 dtype,
             })?;
-        let entry = archive
-            .get(&self.entry)
-            .ok_or_else(|| fault("has no storage in the archive"))?;
-        let storage = entry.read(file)?;
+        let storage = storages
+            .read(&self.storage, file)?
+            .ok_or_else(|| fault("has no storage in the file"))?;
         let size = dtype.size_bytes();
         let bytes = if self.is_contiguous() {
             let start = self.offset * size;
