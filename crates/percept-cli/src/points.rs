@@ -149,7 +149,7 @@ impl PointArgs {
 }
 
 fn cloud_of(frame: &LidarFrame) -> PointCloud {
-    PointCloud::from_points(frame.convention, &frame.points)
+    PointCloud::from_frame(frame)
 }
 
 /// The inputs of a LiDAR network for these sweeps.

@@ -187,8 +187,6 @@ impl World {
             );
         }
         LidarFrame {
-            convention: self.lidar.convention(),
-            points,
             labels: Some(labels),
             boxes: Some(
                 boxes
@@ -198,6 +196,7 @@ impl World {
             ),
             sensor_to_world: key.sensor_to_world,
             timestamp_us: self.timestamp_us(index, 0),
+            ..LidarFrame::from_points(self.lidar.convention(), points)
         }
     }
 

@@ -225,13 +225,18 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_picture_is_left_alone() {
+    fn an_empty_picture_takes_the_same_draws_as_any() {
         let all = ColourJitter {
             brightness: 1.0,
             contrast: 1.0,
             saturation: 1.0,
             hue: 0.5,
         };
-        all.apply(&mut Draws::new(1, 2), &mut []);
+        let next_after = |planes: &mut [f32]| {
+            let mut draws = Draws::new(1, 2);
+            all.apply(&mut draws, planes);
+            draws.word()
+        };
+        assert_eq!(next_after(&mut []), next_after(&mut PICTURE.clone()));
     }
 }

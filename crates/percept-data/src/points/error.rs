@@ -30,17 +30,15 @@ pub enum PointsError {
         /// What a row is.
         rows: &'static str,
     },
-    /// A coordinate, intensity or time that is not a number, or a ring that is not a small whole number.
-    #[error("{}: point {index}: {column} is {value}", path.display())]
-    BadPoint {
+    /// A laser's number that is no small whole number: another format, or damage.
+    #[error("{}: point {index}: ring is {ring}", path.display())]
+    BadRing {
         /// The file.
         path: PathBuf,
         /// The point, counted from 0.
         index: usize,
-        /// The column.
-        column: &'static str,
-        /// The value found there.
-        value: f32,
+        /// What stands there.
+        ring: f32,
     },
     /// A label file that does not match its point cloud.
     #[error("{}: {labels} labels for {points} points", path.display())]
@@ -90,6 +88,14 @@ pub enum PointsError {
         /// What is wrong in it.
         what: String,
     },
+    /// A camera that a frame does not have.
+    #[error("no camera {channel}: {}", if present.is_empty() { "the frame has none".to_owned() } else { format!("the frame has {}", present.join(", ")) })]
+    NoCamera {
+        /// The channel asked for.
+        channel: String,
+        /// The channels that are there.
+        present: Vec<String>,
+    },
     /// A frame number beyond the end.
     #[error("{}: frame {index} does not exist: there are {frames}", path.display())]
     NoSuchFrame {
@@ -129,7 +135,7 @@ pub enum PointsError {
     Array(#[from] FileError),
     /// A path that holds none of the known layouts.
     #[error(
-        "{}: not a known layout: expected a .pcd.bin or .bin point cloud, a nuScenes folder (with v1.0-*/) or a SemanticKITTI folder (with sequences/)",
+        "{}: not a known layout: expected a .pcd.bin or .bin point cloud, a nuScenes folder (with v1.0-*/), a folder with one keyframe (LIDAR_TOP.pcd.bin) or a SemanticKITTI folder (with sequences/)",
         path.display()
     )]
     UnknownLayout {

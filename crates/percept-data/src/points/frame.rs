@@ -1,3 +1,6 @@
+use super::camera::Camera;
+use super::cloud::Cloud;
+use super::error::PointsError;
 use super::label::PointLabel;
 use super::pose::{Pose, sub};
 
@@ -205,8 +208,13 @@ pub struct LidarFrame {
     pub points: Vec<Point>,
     /// One label a point, where the dataset has them.
     pub labels: Option<Vec<PointLabel>>,
+    /// Points left out because a value in them is NaN or infinite.
+    pub dropped_non_finite: usize,
     /// The objects, where the dataset has boxes.
     pub boxes: Option<Vec<Box3d>>,
+    /// The cameras of the same moment, where the dataset has them, in the order of
+    /// [`CAMERA_CHANNELS`](super::CAMERA_CHANNELS), others behind.
+    pub cameras: Vec<Camera>,
     /// Where the sensor is.
     pub sensor_to_world: Pose,
     /// Microseconds.
@@ -220,10 +228,29 @@ impl LidarFrame {
             convention,
             points,
             labels: None,
+            dropped_non_finite: 0,
             boxes: None,
+            cameras: Vec::new(),
             sensor_to_world: Pose::IDENTITY,
             timestamp_us: 0,
         }
+    }
+
+    /// A frame of a file's points alone.
+    pub fn from_cloud(convention: LidarConvention, cloud: Cloud) -> Self {
+        Self {
+            dropped_non_finite: cloud.dropped_rows.len(),
+            ..Self::from_points(convention, cloud.points)
+        }
+    }
+
+    /// The camera of a channel such as `CAM_FRONT`.
+    pub fn camera(&self, channel: &str) -> Result<&Camera, PointsError> {
+        let camera = self.cameras.iter().find(|c| c.channel == channel);
+        camera.ok_or_else(|| PointsError::NoCamera {
+            channel: channel.to_owned(),
+            present: self.cameras.iter().map(|c| c.channel.clone()).collect(),
+        })
     }
 
     /// The points of the frame's own sweep (those with age 0), which stand first.

@@ -4,21 +4,25 @@
 //! [`LidarDataset::frame`] gives a [`LidarFrame`]. Every reader answers a broken file with a [`PointsError`]
 //! that names it.
 
+mod camera;
 mod cloud;
 mod dataset;
 mod error;
 mod file;
 mod frame;
+mod keyframe;
 mod label;
 pub mod nuscenes;
 pub mod pose;
 mod semantic_kitti;
 mod trajectory;
 
+pub use camera::{CAMERA_CHANNELS, Camera};
 pub use cloud::{
-    encode_nuscenes_cloud, encode_velodyne, read_merged_f16, read_nuscenes_cloud, read_velodyne,
+    Cloud, encode_nuscenes_cloud, encode_velodyne, read_merged_f16, read_nuscenes_cloud,
+    read_velodyne,
 };
-pub use dataset::{LidarDataset, read_annotations};
+pub use dataset::LidarDataset;
 pub use error::PointsError;
 pub use file::{PointCloud, PointFormat, read_points};
 pub use frame::{

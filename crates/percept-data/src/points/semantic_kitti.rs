@@ -115,27 +115,25 @@ impl Sequence {
 
     fn frame(&self, index: usize) -> Result<LidarFrame, PointsError> {
         let scan = &self.scans[index];
-        let points = read_velodyne(scan)?;
+        let cloud = read_velodyne(scan)?;
         let label_path = self
             .folder
             .join("labels")
             .join(scan.file_name().unwrap_or_default())
             .with_extension("label");
         let labels = if label_path.is_file() {
-            Some(read_labels_for(&label_path, points.len())?)
+            Some(cloud.of_kept(read_labels_for(&label_path, cloud.rows())?))
         } else {
             None
         };
         Ok(LidarFrame {
-            convention: LidarConvention::Kitti,
-            points,
             labels,
-            boxes: None,
             sensor_to_world: self
                 .poses
                 .as_ref()
                 .map_or(Pose::IDENTITY, |poses| poses[index]),
             timestamp_us: self.times_us.as_ref().map_or(0, |times| times[index]),
+            ..LidarFrame::from_cloud(LidarConvention::Kitti, cloud)
         })
     }
 }

@@ -4,7 +4,7 @@ use super::error::{PointsError, read_text};
 use super::pose::Pose;
 
 /// How far from orthonormal a stored rotation may be: published poses carry about seven digits.
-const ROTATION_TOLERANCE: f64 = 1e-3;
+pub(super) const ROTATION_TOLERANCE: f64 = 1e-3;
 
 /// Reads KITTI poses: one row-major 3x4 matrix a line, separated by spaces or commas.
 pub fn read_poses(path: &Path) -> Result<Vec<Pose>, PointsError> {
@@ -113,9 +113,27 @@ mod tests {
         #[test]
         fn any_text_gives_poses_or_a_typed_error(text in "[0-9eE+,. \\-\nTr:]{0,200}") {
             let file = on_disk(&text);
-            let _ = read_poses(file.path());
-            let _ = read_times_us(file.path());
-            let _ = read_lidar_to_camera(file.path());
+            let lines = text.lines().filter(|line| !line.trim().is_empty()).count();
+            let refused = |error: &PointsError| match error {
+                PointsError::BadLine { line, .. } => (1..=text.lines().count()).contains(line),
+                _ => false,
+            };
+            match read_poses(file.path()) {
+                Ok(poses) => {
+                    prop_assert_eq!(poses.len(), lines);
+                    prop_assert!(poses.iter().all(|pose| pose.is_rigid(ROTATION_TOLERANCE)));
+                }
+                Err(error) => prop_assert!(refused(&error), "{error}"),
+            }
+            match read_times_us(file.path()) {
+                Ok(times) => prop_assert_eq!(times.len(), lines),
+                Err(error) => prop_assert!(refused(&error), "{error}"),
+            }
+            match read_lidar_to_camera(file.path()) {
+                Ok(pose) => prop_assert!(pose.is_rigid(ROTATION_TOLERANCE)),
+                Err(PointsError::Invalid { .. }) => prop_assert!(!text.lines().any(|line| line.starts_with("Tr:"))),
+                Err(error) => prop_assert!(refused(&error), "{error}"),
+            }
         }
     }
 

@@ -348,7 +348,7 @@ mod tests {
         }
 
         #[test]
-        fn random_json_shapes_never_panic(
+        fn random_shapes_and_offsets_are_refused_or_fill_the_file(
             dtype in prop::sample::select(vec!["F32", "U8", "F8_E4M3", ""]),
             shape in prop::collection::vec(prop_oneof![0u64..4, any::<u64>()], 0..4),
             begin in prop_oneof![0u64..4, any::<u64>()], end in prop_oneof![0u64..20, any::<u64>()],

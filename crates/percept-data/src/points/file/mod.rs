@@ -12,7 +12,7 @@ use half::f16;
 
 use super::cloud::{f32_columns, split_rows};
 use super::error::{PointsError, read_bytes};
-use super::frame::{LidarConvention, Point};
+use super::frame::{LidarConvention, LidarFrame, Point};
 use crate::arrays::read_npy;
 
 /// KITTI stores intensities of 0 to 1; networks take 0 to 255.
@@ -126,7 +126,14 @@ impl PointCloud {
     /// Values of a point.
     pub const CHANNELS: usize = 5;
 
-    /// The points of a frame.
+    /// The points of a frame, and how many were left out when it was read.
+    pub fn from_frame(frame: &LidarFrame) -> Self {
+        let mut cloud = Self::from_points(frame.convention, &frame.points);
+        cloud.dropped_non_finite += frame.dropped_non_finite;
+        cloud
+    }
+
+    /// These points.
     pub fn from_points(convention: LidarConvention, points: &[Point]) -> Self {
         let scale = match convention {
             LidarConvention::NuScenes => 1.0,

@@ -1,6 +1,9 @@
 //! nuScenes folders: JSON tables beside `.pcd.bin` clouds, real or written by the synthetic world.
 
+mod cameras;
 pub mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -9,14 +12,17 @@ use std::path::{Component, Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
-use super::cloud::read_nuscenes_cloud;
+use super::cloud::{Cloud, read_nuscenes_cloud};
 use super::error::PointsError;
 use super::frame::{Box3d, LidarConvention, LidarFrame, ObjectClass, append_older_sweep};
 use super::pose::{Pose, wrap_angle};
-use tables::{Record, SampleAnnotation, SampleData, Tables};
+use tables::{CalibratedSensor, Record, SampleAnnotation, SampleData, Sensor, Tables};
 
 /// The channel of the LiDAR on the roof.
 pub const LIDAR_CHANNEL: &str = "LIDAR_TOP";
+
+/// What the table of sensors calls a camera.
+pub const CAMERA_MODALITY: &str = "camera";
 
 /// Two annotations further apart than this say nothing about a velocity (a neighbour each way: twice).
 const MAX_VELOCITY_GAP_S: f64 = 1.5;
@@ -29,9 +35,10 @@ pub struct NuScenes {
     tables: Tables,
     ego_pose_rows: HashMap<String, usize>,
     calibrated_sensor_rows: HashMap<String, usize>,
+    sensor_rows: HashMap<String, usize>,
     sample_data_rows: HashMap<String, usize>,
     annotation_rows: HashMap<String, usize>,
-    /// For each sample: the row of its LiDAR keyframe in `sample_data`, and the rows of its annotations.
+    /// For each sample: the rows of its LiDAR and camera keyframes in `sample_data`, and those of its annotations.
     samples: Vec<SampleRows>,
     sample_times_us: HashMap<String, i64>,
     instance_classes: HashMap<String, (u32, Option<ObjectClass>)>,
@@ -40,6 +47,7 @@ pub struct NuScenes {
 #[derive(Debug)]
 struct SampleRows {
     lidar: usize,
+    cameras: Vec<usize>,
     annotations: Vec<usize>,
 }
 
@@ -75,7 +83,7 @@ impl NuScenes {
         let category_rows = rows_by_token(&tables.category);
         let calibrated_sensor_rows = rows_by_token(&tables.calibrated_sensor);
 
-        let channel = |data: &SampleData| -> Result<&str, PointsError> {
+        let sensor = |data: &SampleData| -> Result<&Sensor, PointsError> {
             let token = &data.calibrated_sensor_token;
             let row = calibrated_sensor_rows
                 .get(token)
@@ -84,12 +92,20 @@ impl NuScenes {
             let row = sensor_rows
                 .get(token)
                 .ok_or_else(|| missing("sensor", token))?;
-            Ok(&tables.sensor[*row].channel)
+            Ok(&tables.sensor[*row])
         };
         let mut lidar_of_sample = HashMap::new();
+        let mut cameras_of_sample: HashMap<&str, Vec<usize>> = HashMap::new();
         for (row, data) in tables.sample_data.iter().enumerate() {
-            if data.is_key_frame && channel(data)? == LIDAR_CHANNEL {
+            if !data.is_key_frame {
+                continue;
+            }
+            let sensor = sensor(data)?;
+            if sensor.channel == LIDAR_CHANNEL {
                 lidar_of_sample.insert(data.sample_token.clone(), row);
+            } else if sensor.modality == CAMERA_MODALITY {
+                let cameras = cameras_of_sample.entry(&data.sample_token).or_default();
+                cameras.push(row);
             }
         }
         let mut annotations_of_sample: HashMap<&str, Vec<usize>> = HashMap::new();
@@ -109,8 +125,12 @@ impl NuScenes {
                 let annotations = annotations_of_sample
                     .remove(sample.token.as_str())
                     .unwrap_or_default();
+                let cameras = cameras_of_sample
+                    .remove(sample.token.as_str())
+                    .unwrap_or_default();
                 Ok(SampleRows {
                     lidar: *lidar,
+                    cameras,
                     annotations,
                 })
             })
@@ -126,6 +146,7 @@ impl NuScenes {
         }
         Ok(Self {
             ego_pose_rows: rows_by_token(&tables.ego_pose),
+            sensor_rows: rows_by_token(&tables.sensor),
             sample_data_rows: rows_by_token(&tables.sample_data),
             annotation_rows: rows_by_token(&tables.sample_annotation),
             sample_times_us: tables
@@ -166,7 +187,11 @@ impl NuScenes {
         let key = &self.tables.sample_data[rows.lidar];
         let sensor_to_world = self.sensor_to_world(key)?;
         let world_to_sensor = sensor_to_world.inverse();
-        let mut points = read_nuscenes_cloud(&self.data_path(key)?)?;
+        let Cloud {
+            mut points,
+            dropped_rows,
+        } = read_nuscenes_cloud(&self.data_path(key)?)?;
+        let mut dropped_non_finite = dropped_rows.len();
         let mut previous = key;
         for _ in 1..sweeps {
             if previous.prev.is_empty() {
@@ -175,9 +200,16 @@ impl NuScenes {
             previous = &self.tables.sample_data
                 [self.row(&self.sample_data_rows, "sample_data", &previous.prev)?];
             let cloud = read_nuscenes_cloud(&self.data_path(previous)?)?;
+            dropped_non_finite += cloud.dropped_rows.len();
             let sweep_to_frame = world_to_sensor.compose(&self.sensor_to_world(previous)?);
             let age_s = seconds_between(previous.timestamp, key.timestamp);
-            append_older_sweep(&mut points, &cloud, &sweep_to_frame, age_s as f32, |_| {});
+            append_older_sweep(
+                &mut points,
+                &cloud.points,
+                &sweep_to_frame,
+                age_s as f32,
+                |_| {},
+            );
         }
         let mut boxes = Vec::with_capacity(rows.annotations.len());
         for &row in &rows.annotations {
@@ -187,7 +219,9 @@ impl NuScenes {
             convention: LidarConvention::NuScenes,
             points,
             labels: None,
+            dropped_non_finite,
             boxes: Some(boxes),
+            cameras: self.cameras(&rows.cameras)?,
             sensor_to_world,
             timestamp_us: key.timestamp,
         })
@@ -272,15 +306,21 @@ impl NuScenes {
     }
 
     fn sensor_to_world(&self, data: &SampleData) -> Result<Pose, PointsError> {
+        let sensor_to_ego = self.sensor_to_ego(self.calibrated_sensor(data)?)?;
+        Ok(self.ego_to_world(data)?.compose(&sensor_to_ego))
+    }
+
+    fn calibrated_sensor(&self, data: &SampleData) -> Result<&CalibratedSensor, PointsError> {
         let row = self.row(
             &self.calibrated_sensor_rows,
             "calibrated_sensor",
             &data.calibrated_sensor_token,
         )?;
-        let calibrated = &self.tables.calibrated_sensor[row];
-        let ego = &self.tables.ego_pose
-            [self.row(&self.ego_pose_rows, "ego_pose", &data.ego_pose_token)?];
-        let sensor_to_ego = calibrated
+        Ok(&self.tables.calibrated_sensor[row])
+    }
+
+    fn sensor_to_ego(&self, calibrated: &CalibratedSensor) -> Result<Pose, PointsError> {
+        calibrated
             .rotation
             .to_pose(calibrated.translation)
             .ok_or_else(|| {
@@ -288,12 +328,15 @@ impl NuScenes {
                     "calibrated_sensor {:?}: not a pose",
                     calibrated.token
                 ))
-            })?;
-        let ego_to_world = ego
-            .rotation
+            })
+    }
+
+    fn ego_to_world(&self, data: &SampleData) -> Result<Pose, PointsError> {
+        let row = self.row(&self.ego_pose_rows, "ego_pose", &data.ego_pose_token)?;
+        let ego = &self.tables.ego_pose[row];
+        ego.rotation
             .to_pose(ego.translation)
-            .ok_or_else(|| self.invalid(format!("ego_pose {:?}: not a pose", ego.token)))?;
-        Ok(ego_to_world.compose(&sensor_to_ego))
+            .ok_or_else(|| self.invalid(format!("ego_pose {:?}: not a pose", ego.token)))
     }
 
     /// The file of a record; a table must not lead outside of its folder.
