@@ -210,6 +210,7 @@ fn ten_sweeps() {
     let points = percept_data::points::read_merged_f16(&data.join("ten_sweeps_fp16x5.bin"));
     let points: Vec<f32> = points
         .expect("the sweeps read")
+        .points
         .iter()
         .flat_map(|p| {
             [

@@ -56,6 +56,7 @@ fn real_ten_sweeps() {
     let golden = Golden::open(&folder.join("ten_sweeps_v0075.safetensors"));
     let cloud = read_merged_f16(&data.join("ten_sweeps_fp16x5.bin")).expect("the cloud reads");
     let points: Vec<f32> = cloud
+        .points
         .iter()
         .flat_map(|p| {
             let [x, y, z] = p.position;
