@@ -4,8 +4,10 @@ use std::f64::consts::{PI, TAU};
 use std::path::Path;
 
 use percept_picture::{
-    Axis, BarColumn, Bars, Better, BirdsEye, Chart, DrawnBox, DrawnPoint, Panel, Picture,
-    PointColours, ProfileRow, Scanner, Series, draw_birds_eye, draw_profile, draw_scan,
+    Axis, BarColumn, Bars, Better, BirdsEye, Chart, DrawnBox, DrawnMask, DrawnPoint, ImageBox,
+    Mask, MatchView, Neighbour, Overlay, Panel, Picture, Pixels, PointColours, ProfileRow, Scanner,
+    Series, Tile, class_colours, draw_birds_eye, draw_classes, draw_grid, draw_matches,
+    draw_neighbours, draw_profile, draw_scan, draw_surround,
 };
 
 fn main() -> std::io::Result<()> {
@@ -45,10 +47,120 @@ fn main() -> std::io::Result<()> {
             ..scene
         }),
     )?;
+    write_images(&write, &scene)?;
     write("training", training())?;
     write("front", front())?;
     write("profile", profile())?;
     write("sensitivity", sensitivity())
+}
+
+/// What is drawn of images: classes, overlays, matches, neighbours, and cameras around the ground.
+fn write_images(
+    write: &impl Fn(&str, Picture) -> std::io::Result<()>,
+    scene: &BirdsEye<'_>,
+) -> std::io::Result<()> {
+    let images = [0.3, 0.5, 0.7].map(|at| hill(320, 240, at));
+    let [left, middle, right] = [0.3, 0.5, 0.7].map(|at| sun(320, 240, at));
+    let classes = [
+        ("sunrise", 0.712),
+        ("orange", 0.154),
+        ("balloon", 0.083),
+        ("street sign", 0.021),
+        ("lakeside", 0.004),
+    ];
+    write("classes", draw_classes("hill.png", &images[0], &classes))?;
+    let colour = class_colours(&["car"])[0];
+    let overlay = Overlay {
+        image: &images[0],
+        masks: &[DrawnMask {
+            mask: &left,
+            colour,
+            filled: true,
+        }],
+        boxes: &[ImageBox {
+            edges: [66.0, 42.0, 126.0, 102.0],
+            colour,
+            label: "sun 0.93",
+        }],
+    };
+    write("overlay", overlay.draw(800, 600))?;
+    let matches = MatchView {
+        title: "The same sun from another hill",
+        query: &images[0],
+        asked: &left,
+        view: &images[2],
+        candidates: &[left.clone(), middle, right],
+        ranked: &[(2, 0.91), (1, 0.42), (0, 0.11)],
+        threshold: 0.5,
+    };
+    write("matches", draw_matches(&matches))?;
+    let neighbour = |place: usize, caption, right| Neighbour {
+        caption,
+        image: &images[place],
+        right: Some(right),
+    };
+    let query = Tile {
+        caption: "query: frame 7",
+        image: &images[0],
+    };
+    let neighbours = [
+        neighbour(0, "frame 412, 0.18", true),
+        neighbour(1, "frame 90, 0.31", false),
+        neighbour(0, "frame 413, 0.33", true),
+        neighbour(2, "frame 8, 0.40", false),
+    ];
+    write(
+        "neighbours",
+        draw_neighbours("Where am I?", query, &neighbours),
+    )?;
+    let names = [
+        "front left",
+        "front",
+        "front right",
+        "back left",
+        "back",
+        "back right",
+    ];
+    let cameras = std::array::from_fn::<_, 6, _>(|place| Tile {
+        caption: names[place],
+        image: &images[place % 3],
+    });
+    write("surround", draw_surround(scene, &cameras))?;
+    write("grid", draw_grid("Six cameras", 3, &cameras))
+}
+
+/// A sun over a hill.
+fn hill(width: u32, height: u32, sun_at: f64) -> Pixels {
+    let rgb = (0..width * height)
+        .flat_map(|place| {
+            let x = f64::from(place % width) / f64::from(width);
+            let y = f64::from(place / width) / f64::from(height);
+            if in_sun(x, y, sun_at) {
+                [250, 190, 60]
+            } else if y > 0.65 + 0.1 * (6.0 * x).sin() {
+                [50, 90 + (60.0 * x) as u8, 70]
+            } else {
+                [110, 150, 190 + (60.0 * y) as u8]
+            }
+        })
+        .collect();
+    Pixels::new(width, height, rgb).expect("three bytes per pixel")
+}
+
+fn sun(width: u32, height: u32, sun_at: f64) -> Mask {
+    let inside: Vec<u8> = (0..width * height)
+        .map(|place| {
+            let x = f64::from(place % width) / f64::from(width);
+            let y = f64::from(place / width) / f64::from(height);
+            u8::from(in_sun(x, y, sun_at))
+        })
+        .collect();
+    Mask::new(width, height, &inside).expect("one number per pixel")
+}
+
+fn in_sun(x: f64, y: f64, at: f64) -> bool {
+    let (dx, dy) = (x - at, 0.75 * (y - 0.3));
+    dx * dx + dy * dy < 0.09 * 0.09
 }
 
 const BOX_CLASSES: [&str; 10] = [

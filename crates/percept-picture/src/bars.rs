@@ -3,7 +3,7 @@
 use crate::colours::ON_LIGHT;
 use crate::font::Weight;
 use crate::picture::{Anchor, Area, Picture, Stroke, TextStyle};
-use crate::theme::{HEADER_HEIGHT, LIGHT, MARGIN, TEXT_SIZE};
+use crate::theme::{LIGHT, MARGIN, TEXT_SIZE};
 
 const ROW_HEIGHT: f64 = 26.0;
 const BAR_HEIGHT: f64 = 16.0;
@@ -98,18 +98,14 @@ impl Bars {
             .min(LONGEST_NAME)
             .ceil();
         let headings = self.columns.iter().any(|column| !column.heading.is_empty());
-        let top = if self.title.is_empty() {
-            MARGIN
-        } else {
-            HEADER_HEIGHT
-        };
-        let rows_top = if headings { top + 28.0 } else { top };
-        let mut picture = Picture::new(
-            2.0 * MARGIN + name_width + self.columns.len() as f64 * (COLUMN_WIDTH + MARGIN),
-            rows_top + self.names.len() as f64 * ROW_HEIGHT + MARGIN,
-            LIGHT.background,
+        let heading_height = if headings { 28.0 } else { 0.0 };
+        let (mut picture, top) = Picture::titled(
+            &LIGHT,
+            &self.title,
+            name_width + self.columns.len() as f64 * (COLUMN_WIDTH + MARGIN),
+            heading_height + self.names.len() as f64 * ROW_HEIGHT,
         );
-        picture.title(&LIGHT, &self.title);
+        let rows_top = top + heading_height;
         for (row, name) in self.names.iter().enumerate() {
             let at = [MARGIN + name_width, baseline(rows_top, row)];
             let style = TextStyle::new(TEXT_SIZE, LIGHT.ink).anchored(Anchor::End);
@@ -237,7 +233,7 @@ mod tests {
     /// Length in pixels of the bar of each row.
     fn lengths(bars: &Bars) -> Vec<usize> {
         let pixels = bars.draw().to_pixels();
-        let row = |row: usize| (HEADER_HEIGHT + 28.0 + (row as f64 + 0.5) * ROW_HEIGHT) as u32;
+        let row = |row: usize| (56.0 + 28.0 + (row as f64 + 0.5) * ROW_HEIGHT) as u32;
         (0..bars.names.len())
             .map(|place| {
                 let y = row(place);

@@ -4,7 +4,7 @@ use crate::bev::{Bev, DrawnBox, DrawnPoint, View};
 use crate::colours::{Colour, UNKNOWN, class_colours, ramp};
 use crate::legend::{LEGEND_WIDTH, Legend};
 use crate::picture::Picture;
-use crate::theme::{DARK, HEADER_HEIGHT, MARGIN};
+use crate::theme::{DARK, MARGIN};
 
 const SIDE_PX: u32 = 1000;
 /// The ground in a sensor's frame, and the sky: where the colours of heights begin and end.
@@ -83,21 +83,14 @@ impl Default for BirdsEye<'_> {
 /// ```
 pub fn draw_birds_eye(scene: &BirdsEye<'_>) -> Picture {
     let side = f64::from(SIDE_PX);
-    let (width, height) = (
-        side + LEGEND_WIDTH + 3.0 * MARGIN,
-        side + HEADER_HEIGHT + MARGIN,
-    );
-    let mut picture = Picture::new(width, height, DARK.background);
-    picture.title(&DARK, scene.title);
+    let width = side + MARGIN + LEGEND_WIDTH;
+    let (mut picture, top) = Picture::titled(&DARK, scene.title, width, side);
     let view = View::new(SIDE_PX, scene.forward_rad, scene.reach_m);
     let box_colours = class_colours(scene.box_classes);
     let ground = Bev::new(view, scene.points, &scene.point_colours());
-    picture.place(
-        [MARGIN, HEADER_HEIGHT],
-        ground.finish(scene.boxes, &box_colours),
-    );
+    picture.place([MARGIN, top], ground.finish(scene.boxes, &box_colours));
 
-    let mut legend = Legend::new(&mut picture, [side + 2.0 * MARGIN, HEADER_HEIGHT]);
+    let mut legend = Legend::new(&mut picture, [side + 2.0 * MARGIN, top]);
     if !scene.boxes.is_empty() {
         legend.heading("Boxes", scene.boxes.len());
         let classes = scene.boxes.iter().map(|drawn| drawn.class);

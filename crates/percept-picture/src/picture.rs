@@ -5,7 +5,7 @@ use crate::colours::Colour;
 use crate::font::Weight;
 use crate::pixels::Pixels;
 use crate::svg;
-use crate::theme::{MARGIN, TITLE_SIZE, Theme};
+use crate::theme::{HEADER_HEIGHT, MARGIN, TITLE_SIZE, Theme};
 
 /// A rectangle in pixels.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -206,11 +206,23 @@ impl Picture {
         svg::write(self)
     }
 
-    /// A heading over the picture, cut to its width.
-    pub(crate) fn title(&mut self, theme: &Theme, title: &str) {
-        let style = TextStyle::new(TITLE_SIZE, theme.ink).medium();
-        let fitting = Weight::Medium.fit(TITLE_SIZE, title, self.width - 2.0 * MARGIN);
-        self.text([MARGIN, MARGIN + 16.0], style, fitting);
+    /// A picture with a margin around what it holds, and a title above it; and where that begins.
+    pub(crate) fn titled(theme: &Theme, title: &str, width: f64, height: f64) -> (Self, f64) {
+        let top = match title.is_empty() {
+            true => MARGIN,
+            false => HEADER_HEIGHT,
+        };
+        let mut picture = Self::new(
+            width + 2.0 * MARGIN,
+            top + height + MARGIN,
+            theme.background,
+        );
+        if !title.is_empty() {
+            let style = TextStyle::new(TITLE_SIZE, theme.ink).medium();
+            let fitting = Weight::Medium.fit(TITLE_SIZE, title, width);
+            picture.text([MARGIN, MARGIN + 16.0], style, fitting);
+        }
+        (picture, top)
     }
 
     pub(crate) fn rectangle(&mut self, area: Area, fill: impl Into<Fill>) {

@@ -173,7 +173,7 @@ mod tests {
             for beams in [0, 1, 32] {
                 let scanner = Scanner { beams, ..SCANNER };
                 let pixels = draw_scan(&scene(points), scanner).to_pixels();
-                assert_eq!([pixels.width(), pixels.height()], [1280, 1388]);
+                assert_eq!([pixels.width(), pixels.height()], [1280, 1352]);
             }
         }
     }
@@ -184,8 +184,8 @@ mod tests {
             .map(|ring| point([2.0, 0.0, 0.0], Some(ring)))
             .collect();
         let pixels = draw_scan(&scene(&wall), SCANNER).to_pixels();
-        let [red, _, blue] = pixels.at(640, 1150).expect("a pixel");
+        let [red, _, blue] = pixels.at(640, 1114).expect("a pixel");
         assert!(red > blue, "near is yellow: {red} {blue}");
-        assert_eq!(pixels.at(200, 1150), Some(DARK.panel));
+        assert_eq!(pixels.at(200, 1114), Some(DARK.panel));
     }
 }

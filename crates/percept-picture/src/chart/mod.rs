@@ -6,7 +6,7 @@ mod panel;
 mod series;
 
 use crate::picture::Picture;
-use crate::theme::{HEADER_HEIGHT, LIGHT, MARGIN};
+use crate::theme::{LIGHT, MARGIN};
 
 pub use axis::{Axis, Scale};
 pub use front::{Better, pareto_front};
@@ -84,21 +84,17 @@ impl Chart {
         };
         let rows = count.div_ceil(columns);
         let [panel_width, panel_height] = PANEL_SIZE;
-        let header = match self.title.is_empty() {
-            true => MARGIN,
-            false => HEADER_HEIGHT,
-        };
-        let mut picture = Picture::new(
-            MARGIN + columns as f64 * (panel_width + MARGIN),
-            header + rows as f64 * (panel_height + MARGIN),
-            LIGHT.background,
+        let (mut picture, top) = Picture::titled(
+            &LIGHT,
+            &self.title,
+            columns as f64 * (panel_width + MARGIN) - MARGIN,
+            rows as f64 * (panel_height + MARGIN) - MARGIN,
         );
-        picture.title(&LIGHT, &self.title);
         for (place, panel) in self.panels.iter().enumerate() {
             let (row, column) = (place / columns, place % columns);
             let corner = [
                 MARGIN + column as f64 * (panel_width + MARGIN),
-                header + row as f64 * (panel_height + MARGIN),
+                top + row as f64 * (panel_height + MARGIN),
             ];
             picture.place(corner, panel.draw(PANEL_SIZE));
         }
