@@ -4,7 +4,6 @@
 //! what is wrong in it, and tell the corrupt from what is only not supported.
 
 pub mod arrays;
-pub mod atomic;
 pub mod augment;
 pub mod checkpoint;
 pub mod classification;
@@ -26,6 +25,7 @@ mod zip;
 pub use error::{FaultKind, FileError};
 pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
+pub use percept_store::atomic;
 pub use setting::SettingError;
 pub use tensor::{DType, Tensor};
 pub use weights::{MemoryWeights, TensorSource, WeightError, open_weights};

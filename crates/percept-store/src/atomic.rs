@@ -3,6 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use tempfile::Builder;
 
@@ -18,7 +19,7 @@ use tempfile::Builder;
 /// use std::io::Write;
 /// let folder = tempfile::tempdir()?;
 /// let path = folder.path().join("answer.txt");
-/// percept_data::atomic::write_atomically(&path, |file| write!(file, "{}", 42))?;
+/// percept_store::atomic::write_atomically(&path, |file| write!(file, "{}", 42))?;
 /// assert_eq!(std::fs::read_to_string(&path)?, "42");
 /// # Ok::<(), std::io::Error>(())
 /// ```
@@ -58,6 +59,11 @@ const TEMPORARY_SUFFIX: &str = ".tmp";
 ///
 /// Nobody may be writing there meanwhile.
 pub fn remove_leftovers(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    remove_old_leftovers(folder, Duration::ZERO)
+}
+
+/// [`remove_leftovers`] where others may be writing: removes only what nobody has touched for so long.
+pub fn remove_old_leftovers(folder: &Path, age: Duration) -> io::Result<Vec<PathBuf>> {
     let mut removed = Vec::new();
     for entry in fs::read_dir(folder)? {
         let entry = entry?;
@@ -66,7 +72,11 @@ pub fn remove_leftovers(folder: &Path) -> io::Result<Vec<PathBuf>> {
         let is_temporary = name.starts_with(TEMPORARY_PREFIX.as_bytes())
             && name.ends_with(TEMPORARY_SUFFIX.as_bytes())
             && entry.file_type()?.is_file();
-        if is_temporary {
+        let old = || -> io::Result<bool> {
+            let touched = entry.metadata()?.modified()?;
+            Ok(touched.elapsed().unwrap_or_default() >= age)
+        };
+        if is_temporary && (age.is_zero() || old()?) {
             fs::remove_file(entry.path())?;
             removed.push(entry.path());
         }
@@ -139,6 +149,8 @@ mod tests {
             fs::write(folder.path().join(name), "x").unwrap();
         }
         fs::create_dir(folder.path().join(".percept-folder.tmp")).unwrap();
+        let young = remove_old_leftovers(folder.path(), Duration::from_secs(3600)).unwrap();
+        assert!(young.is_empty());
         let removed = remove_leftovers(folder.path()).unwrap();
         assert_eq!(removed, [folder.path().join(".percept-a1b2.tmp")]);
         assert_eq!(file_names(folder.path()).len(), 4);
