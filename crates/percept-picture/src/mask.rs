@@ -7,6 +7,8 @@ use crate::pixels::{Pixels, covers};
 
 /// How much of a mask's colour lies over the image.
 const TINT: f64 = 0.45;
+/// How dark the image is around a mask.
+const SHADE: f64 = 0.6;
 
 /// Which pixels of an image belong to a thing. It may be coarser or finer than the image.
 ///
@@ -90,7 +92,7 @@ pub struct DrawnMask<'a> {
 }
 
 impl DrawnMask<'_> {
-    /// Draws it on an image: a tint inside, and an edge two pixels wide.
+    /// Draws it on an image: a tint inside, an edge two pixels wide, and a shade around it that shows on any ground.
     pub(crate) fn draw(&self, image: &mut Pixels) {
         let (width, height) = (image.width(), image.height());
         let coverage = self.mask.coverage(width, height);
@@ -114,8 +116,15 @@ impl DrawnMask<'_> {
                     near.iter().any(|(dx, dy)| !inside(x + dx, y + dy))
                 };
                 let cover = f64::from(coverage[y as usize * width as usize + x as usize]);
+                let beside = || {
+                    [(1, 0), (-1, 0), (0, 1), (0, -1)]
+                        .iter()
+                        .any(|(dx, dy)| inside(x + dx, y + dy))
+                };
                 if inside(x, y) && edge() {
                     image.blend(x, y, self.colour, 1.0);
+                } else if !inside(x, y) && beside() {
+                    image.blend(x, y, [0; 3], SHADE);
                 } else if self.filled && cover > 0.0 {
                     image.blend(x, y, self.colour, TINT * cover);
                 }

@@ -11,6 +11,8 @@ use crate::theme::{DARK, MARGIN, TEXT_SIZE};
 const VIEW_ROOM: [f64; 2] = [560.0, 560.0];
 const CAPTION_HEIGHT: f64 = 28.0;
 const LIST_WIDTH: f64 = 260.0;
+/// The thing and its match: a colour that photographs seldom have.
+const FOUND: Colour = [255, 84, 190];
 /// Candidates that have a colour and a row.
 const SHOWN: usize = 5;
 
@@ -64,7 +66,7 @@ pub fn draw_matches(matches: &MatchView<'_>) -> Picture {
 
     let asked = DrawnMask {
         mask: matches.asked,
-        colour: ON_DARK[0],
+        colour: FOUND,
         filled: true,
     };
     place(&mut picture, [MARGIN, top], matches.query, &[asked]);
@@ -110,8 +112,8 @@ impl MatchView<'_> {
     /// The colour of a rank: the first has that of the thing, if it is good enough.
     fn colour(&self, rank: usize) -> Colour {
         match rank {
-            0 if self.best().is_some() => ON_DARK[0],
-            rank if rank < SHOWN => mix(ON_DARK[1], DARK.faint_ink, rank as f64 / SHOWN as f64),
+            0 if self.best().is_some() => FOUND,
+            rank if rank < SHOWN => mix(ON_DARK[3], DARK.faint_ink, rank as f64 / SHOWN as f64),
             _ => DARK.faint_ink,
         }
     }
@@ -184,8 +186,8 @@ mod tests {
                 .to_pixels()
                 .at(20 + 560 + 20 + 420, 300)
         };
-        let [_, _, blue] = at(0.5).expect("a pixel");
-        assert!(blue > 80, "{blue}");
+        let [red, ..] = at(0.5).expect("a pixel");
+        assert!(red > 100, "{red}");
         assert_eq!(at(0.9), Some([0; 3]));
     }
 

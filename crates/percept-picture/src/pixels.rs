@@ -92,7 +92,7 @@ impl Pixels {
         }
     }
 
-    /// The image at another size: each pixel is the mean of the part of the image that it covers.
+    /// The image at another size: the means of the parts that its pixels cover, or, where it grows, what lies between pixels.
     pub(crate) fn resized(&self, width: u32, height: u32) -> Self {
         let (width, height) = (width.clamp(1, MAX_SIDE), height.clamp(1, MAX_SIDE));
         if (width, height) == (self.width, self.height) {
@@ -150,14 +150,16 @@ impl Cover {
     }
 }
 
-/// What each of `to` pixels covers of a line of `from` pixels.
+/// What each of `to` pixels takes of a line of `from` pixels: all that it covers, or, where there are fewer than pixels to
+/// make, the two that it lies between.
 pub(crate) fn covers(from: u32, to: u32) -> Vec<Cover> {
     let step = f64::from(from) / f64::from(to);
-    let cover = |pixel: u32| {
+    let last = from as usize - 1;
+    let covered = |pixel: u32| {
         let (low, high) = (f64::from(pixel) * step, f64::from(pixel + 1) * step);
-        let first = (low.floor() as usize).min(from as usize - 1);
-        let last = (high.ceil() as usize).clamp(first + 1, from as usize);
-        let shares = (first..last)
+        let first = (low.floor() as usize).min(last);
+        let end = (high.ceil() as usize).clamp(first + 1, last + 1);
+        let shares = (first..end)
             .map(|place| {
                 let part = high.min((place + 1) as f64) - low.max(place as f64);
                 (part.max(0.0) / step) as f32
@@ -165,7 +167,20 @@ pub(crate) fn covers(from: u32, to: u32) -> Vec<Cover> {
             .collect();
         Cover { first, shares }
     };
-    (0..to).map(cover).collect()
+    let between = |pixel: u32| {
+        let at = ((f64::from(pixel) + 0.5) * step - 0.5).clamp(0.0, last as f64);
+        let first = (at.floor() as usize).min(last);
+        let share = (at - first as f64) as f32;
+        let shares = match share {
+            0.0 => vec![1.0],
+            _ => vec![1.0 - share, share],
+        };
+        Cover { first, shares }
+    };
+    match to > from {
+        true => (0..to).map(between).collect(),
+        false => (0..to).map(covered).collect(),
+    }
 }
 
 #[cfg(test)]
@@ -201,6 +216,17 @@ mod tests {
                 Pixels::filled(width, height, [9, 99, 199])
             );
         }
+    }
+
+    #[test]
+    fn a_growing_image_is_smooth() {
+        let edge = Pixels::new(2, 1, vec![0, 0, 0, 200, 200, 200]).expect("an image");
+        let grown = edge.resized(8, 1);
+        let reds: Vec<u8> = (0..8)
+            .filter_map(|x| grown.at(x, 0))
+            .map(|[red, ..]| red)
+            .collect();
+        assert_eq!(reds, [0, 0, 25, 75, 125, 175, 200, 200]);
     }
 
     #[test]

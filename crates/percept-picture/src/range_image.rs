@@ -46,8 +46,12 @@ pub fn draw_scan(scene: &BirdsEye<'_>, scanner: Scanner) -> Picture {
     };
     let nearest = nearest_points(scene, scanner);
     let colours = scene.point_colours();
-    let by_range = strip(&nearest, |range_m, _| ramp(1.0 - (range_m / FAR_M).sqrt()));
-    let as_above = strip(&nearest, |_, index| colours[index]);
+    let strip_width = picture.width - 2.0 * MARGIN;
+    let size = [strip_width as u32, STRIP_HEIGHT as u32];
+    let by_range = strip(&nearest, size, |range_m, _| {
+        ramp(1.0 - (range_m / FAR_M).sqrt())
+    });
+    let as_above = strip(&nearest, size, |_, index| colours[index]);
     for (row, (caption, pixels)) in [("Range", by_range), (below, as_above)]
         .into_iter()
         .enumerate()
@@ -58,7 +62,7 @@ pub fn draw_scan(scene: &BirdsEye<'_>, scanner: Scanner) -> Picture {
         let area = Area {
             left: MARGIN,
             top,
-            width: picture.width - 2.0 * MARGIN,
+            width: strip_width,
             height: STRIP_HEIGHT,
         };
         picture.image(area, pixels);
@@ -67,14 +71,25 @@ pub fn draw_scan(scene: &BirdsEye<'_>, scanner: Scanner) -> Picture {
     picture
 }
 
-/// The highest beam at the top, in colours by range and index.
-fn strip(nearest: &[(f64, usize)], colour: impl Fn(f64, usize) -> Colour) -> Pixels {
+/// The highest beam at the top, in colours by range and index. Cells stay sharp: what lies between two beams is not between
+/// what they met.
+fn strip(
+    nearest: &[(f64, usize)],
+    [width, height]: [u32; 2],
+    colour: impl Fn(f64, usize) -> Colour,
+) -> Pixels {
     let beams = nearest.len() / COLUMNS;
-    let mut strip = Pixels::filled(COLUMNS as u32, beams as u32, DARK.panel);
-    for (cell, &(range_m, index)) in nearest.iter().enumerate() {
-        if range_m.is_finite() {
-            let (x, y) = (cell % COLUMNS, beams - 1 - cell / COLUMNS);
-            strip.blend(x as i64, y as i64, colour(range_m, index), 1.0);
+    let mut strip = Pixels::filled(width, height, DARK.panel);
+    for y in 0..height {
+        let below = u64::from(height - 1 - y) * beams as u64 / u64::from(height);
+        for x in 0..width {
+            let column = u64::from(x) * COLUMNS as u64 / u64::from(width);
+            let cell = below as usize * COLUMNS + column as usize;
+            if let Some(&(range_m, index)) = nearest.get(cell)
+                && range_m.is_finite()
+            {
+                strip.blend(i64::from(x), i64::from(y), colour(range_m, index), 1.0);
+            }
         }
     }
     strip
