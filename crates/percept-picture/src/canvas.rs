@@ -1,8 +1,8 @@
 //! Shapes drawn as pixels, anti-aliased, by tiny-skia.
 
 use tiny_skia::{
-    FillRule, FilterQuality, IntSize, LineCap, LineJoin, Mask, Paint, Path, PathBuilder, Pixmap,
-    PixmapPaint, StrokeDash, Transform,
+    ColorU8, FillRule, IntSize, LineCap, LineJoin, Mask, Paint, Path, PathBuilder, Pixmap,
+    StrokeDash, Transform,
 };
 
 use crate::colours::Colour;
@@ -171,21 +171,32 @@ impl Canvas {
         );
     }
 
+    /// Copies an image, which is opaque and begins with a whole pixel, row by row.
     fn image(&mut self, area: &Area, pixels: &Pixels, place: &Place) {
         let sized = pixels.resized(area.width.round() as u32, area.height.round() as u32);
         let corner = [place.origin[0] + area.left, place.origin[1] + area.top];
-        let paint = PixmapPaint {
-            quality: FilterQuality::Nearest,
-            ..PixmapPaint::default()
-        };
-        self.pixmap.draw_pixmap(
-            corner[0].round() as i32,
-            corner[1].round() as i32,
-            pixmap(&sized).as_ref(),
-            &paint,
-            Transform::identity(),
-            place.visible.as_ref(),
-        );
+        let [left, top] = corner.map(|edge| edge.round() as i64);
+        let [width, height] = [self.pixmap.width(), self.pixmap.height()].map(i64::from);
+        let mask = place.visible.as_ref().map(Mask::data);
+        let target = self.pixmap.pixels_mut();
+        for (row, y) in sized
+            .rgb()
+            .as_chunks::<3>()
+            .0
+            .chunks_exact(sized.width() as usize)
+            .zip(top..)
+        {
+            if !(0..height).contains(&y) {
+                continue;
+            }
+            for (pixel, x) in row.iter().zip(left..) {
+                let at = (y * width + x) as usize;
+                if (0..width).contains(&x) && mask.is_none_or(|mask| mask[at] != 0) {
+                    let [red, green, blue] = *pixel;
+                    target[at] = ColorU8::from_rgba(red, green, blue, u8::MAX).premultiply();
+                }
+            }
+        }
     }
 }
 

@@ -124,6 +124,8 @@ impl Pixels {
         let mut encoder = png::Encoder::new(&mut file, self.width, self.height);
         encoder.set_color(png::ColorType::Rgb);
         encoder.set_depth(png::BitDepth::Eight);
+        // A tenth of the time of the default, for files a sixth larger: folders of sweeps are drawn one after the other.
+        encoder.set_compression(png::Compression::Fast);
         encoder
             .write_header()
             .and_then(|mut writer| writer.write_image_data(&self.rgb))
