@@ -28,7 +28,7 @@ pub struct InputArgs {
 }
 
 /// The tensors of one run, by input name.
-pub type Tensors = Vec<(String, Tensor)>;
+pub type Tensors = Vec<(String, Tensor<'static>)>;
 
 impl InputArgs {
     /// The shapes of all inputs.
@@ -45,21 +45,21 @@ impl InputArgs {
         require_memory(&model.graph, &model.graph.bind(&shapes)?, Memory::Frugal)?;
         Ok(shapes
             .into_iter()
-            .map(|(name, shape)| match is_integer(model, name) {
-                true => (name.to_owned(), counting(shape)),
-                false => (name.to_owned(), self.seeded(name, shape)),
-            })
+            .map(|(name, shape)| (name.to_owned(), self.seeded(model, name, shape)))
             .collect())
     }
 
-    /// The seeded values of one input: the stream `input.NAME`, or `input.NAME#SEED`.
-    pub fn seeded(&self, name: &str, shape: Vec<usize>) -> Tensor {
+    /// The seeded values of one input: the stream `input.NAME`, or `input.NAME#SEED`; integers count.
+    pub fn seeded(&self, model: &Model, name: &str, shape: Vec<usize>) -> Tensor<'static> {
+        if is_integer(model, name) {
+            return counting(shape);
+        }
         let stream = match self.seed {
             0 => format!("input.{name}"),
             seed => format!("input.{name}#{seed}"),
         };
-        let data = seeded_values(Family::Vision, &stream, &shape);
-        Tensor { shape, data }
+        let values = seeded_values(Family::Vision, &stream, &shape);
+        Tensor::from_values(shape, values).expect("as many values as the shape says")
     }
 }
 
@@ -67,14 +67,33 @@ fn is_integer(model: &Model, input: &str) -> bool {
     let inputs = model.graph.inputs().iter();
     inputs
         .filter(|known| known.name == input)
-        .any(|known| model.graph.value(known.value).ty.dtype != DType::F32)
+        .any(|known| model.graph.value(known.value).ty.dtype == DType::I32)
 }
 
 /// Whole numbers from 0: labels of samples that are all of different classes.
-fn counting(shape: Vec<usize>) -> Tensor {
-    let len: usize = shape.iter().product();
-    let data = (0..len).map(|place| place as f32).collect();
-    Tensor { shape, data }
+fn counting(shape: Vec<usize>) -> Tensor<'static> {
+    let numbers: Vec<i32> = (0i32..).take(shape.iter().product()).collect();
+    Tensor::from_values(shape, numbers).expect("as many values as the shape says")
+}
+
+/// A tensor that a file holds, as a network's input takes it: f32, or whole numbers where it counts.
+pub fn read_input(
+    file: &Safetensors,
+    stored: &str,
+    model: &Model,
+    input: &str,
+) -> Result<Tensor<'static>> {
+    let tensor = file.read(stored).bad_input()?;
+    let shape = tensor.shape();
+    let named = |error| anyhow::anyhow!("`{stored}`: {error}");
+    let read = match is_integer(model, input) {
+        true => Tensor::from_values(
+            shape,
+            tensor.to_i32().map_err(named).bad_input()?.into_owned(),
+        ),
+        false => Tensor::from_values(shape, tensor.to_f32().into_owned()),
+    };
+    read.map_err(named).bad_input()
 }
 
 /// Raw input tensors from a safetensors file: `NAME` or `input.NAME` for each input.
@@ -82,11 +101,6 @@ fn counting(shape: Vec<usize>) -> Tensor {
 /// A network with one input takes the file's only tensor under any name.
 pub fn read_input_tensors(path: &Path, model: &Model) -> Result<Tensors> {
     let file = Safetensors::open(path)?;
-    let read = |stored: &str| -> Result<Tensor> {
-        let shape = file.shape(stored).unwrap_or_default();
-        let data = file.read_f32(stored).bad_input()?.into_owned();
-        Ok(Tensor { shape, data })
-    };
     let mut tensors = Vec::new();
     for input in model.graph.inputs() {
         let prefixed = format!("input.{}", input.name);
@@ -104,7 +118,8 @@ pub fn read_input_tensors(path: &Path, model: &Model) -> Result<Tensors> {
                 );
             }
         };
-        tensors.push((input.name.clone(), read(stored)?));
+        let tensor = read_input(&file, stored, model, &input.name)?;
+        tensors.push((input.name.clone(), tensor));
     }
     Ok(tensors)
 }

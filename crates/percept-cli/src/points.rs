@@ -74,7 +74,7 @@ impl PointArgs {
         cpu: &Cpu,
     ) -> Result<Tensors> {
         if model.takes_points() {
-            return Ok(tensors_of(&self.sweeps(input, files, cpu)?));
+            return tensors_of(&self.sweeps(input, files, cpu)?);
         }
         match files {
             [] => input.seeded_tensors(model),
@@ -153,10 +153,10 @@ fn cloud_of(frame: &LidarFrame) -> PointCloud {
 }
 
 /// The inputs of a LiDAR network for these sweeps.
-pub fn tensors_of(sweeps: &[Sweep]) -> Tensors {
+pub fn tensors_of(sweeps: &[Sweep]) -> Result<Tensors> {
     let samples: Vec<&[f32]> = sweeps.iter().map(|s| s.cloud.values.as_slice()).collect();
-    let inputs = centerpoint::inputs(&samples);
-    inputs
+    let inputs = centerpoint::inputs(&samples).bug()?;
+    Ok(inputs
         .map(|(name, tensor)| (name.to_owned(), tensor))
-        .into()
+        .into())
 }

@@ -131,9 +131,7 @@ fn rename_tensors(from: &Path, to: &Path, error: f32) {
         .map(|(name, tensor)| {
             let mut values = tensor.to_f32().into_owned();
             values[0] += error.take().unwrap_or(0.0);
-            let stored = percept_data::Tensor::from_values(tensor.shape().to_vec(), &values)
-                .unwrap()
-                .into_owned();
+            let stored = percept_graph::Tensor::from_values(tensor.shape(), values).unwrap();
             (format!("expect.{name}"), stored)
         })
         .collect();

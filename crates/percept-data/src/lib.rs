@@ -18,7 +18,6 @@ pub mod random;
 pub mod safetensors;
 pub mod seeded;
 mod setting;
-pub mod tensor;
 pub mod weights;
 mod zip;
 
@@ -27,6 +26,6 @@ pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use percept_store::atomic;
 pub use setting::SettingError;
-pub use tensor::{DType, Tensor};
-pub use weights::{MemoryWeights, TensorSource, WeightError, open_weights};
+
+pub use weights::{MemoryWeights, TensorSource, open_weights};
 pub use zip::ZipFault;

@@ -150,8 +150,8 @@ fn list<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::{DType, Tensor};
     use crate::weights::MemoryWeights;
+    use percept_graph::{DType, Tensor};
 
     fn source(tensors: &[(&str, &[usize])]) -> MemoryWeights<'static> {
         let tensors = tensors.iter().map(|(name, shape)| {

@@ -3,14 +3,14 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use percept_graph::Graph;
+use percept_graph::{Graph, WeightError};
 use thiserror::Error;
 
 use crate::error::FileError;
 use crate::load_report::{LoadError, LoadReport};
 use crate::names::{NameMap, Renamed};
 use crate::seeded::{Family, Seeded};
-use crate::weights::{TensorSource, open_weights};
+use crate::weights::{TensorSource, missing, open_weights};
 
 /// Weights that fit a graph.
 pub struct ModelWeights {
@@ -76,18 +76,11 @@ impl ModelWeights {
 }
 
 impl percept_graph::WeightSource for ModelWeights {
-    fn read(
-        &self,
-        name: &str,
-        shape: &[usize],
-    ) -> Result<Cow<'_, [f32]>, percept_graph::WeightError> {
-        use percept_graph::WeightError;
+    fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
         let found = self
             .source
             .shape(name)
-            .ok_or_else(|| WeightError::Missing {
-                name: name.to_owned(),
-            })?;
+            .ok_or_else(|| missing(&self.source, name))?;
         if found != shape {
             let (name, expected) = (name.to_owned(), shape.to_vec());
             return Err(WeightError::WrongShape {
@@ -96,12 +89,7 @@ impl percept_graph::WeightSource for ModelWeights {
                 got: found,
             });
         }
-        self.source
-            .read_f32(name)
-            .map_err(|error| WeightError::Unreadable {
-                name: name.to_owned(),
-                reason: error.to_string(),
-            })
+        self.source.read_f32(name)
     }
 
     fn release(&self, name: &str) {

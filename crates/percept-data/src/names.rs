@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-use crate::tensor::{DType, Tensor};
-use crate::weights::{TensorSource, WeightError};
+use crate::weights::TensorSource;
+use percept_graph::{DType, Tensor, WeightError};
 
 /// New names for old ones. Names that it does not hold stay as they are.
 #[derive(Clone, Debug, Default)]

@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use crate::random::{self, GOLDEN_GAMMA, finalise};
-use crate::tensor::{DType, Tensor};
-use crate::weights::{TensorSource, WeightError};
+use crate::weights::{TensorSource, missing};
+use percept_graph::{DType, Tensor, WeightError};
 
 /// Which conventions a model's reference outputs were made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -213,7 +213,7 @@ impl Seeded {
         self.shapes
             .get(name)
             .map(Vec::as_slice)
-            .ok_or_else(|| WeightError::not_found(self, name))
+            .ok_or_else(|| missing(self, name))
     }
 }
 
@@ -232,10 +232,8 @@ impl TensorSource for Seeded {
 
     fn read(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
         let shape = self.declared_shape(name)?;
-        Ok(
-            Tensor::from_values(shape.to_vec(), &seeded_values(self.family, name, shape))?
-                .into_owned(),
-        )
+        let values = seeded_values(self.family, name, shape);
+        Ok(Tensor::from_values(shape, values)?)
     }
 
     fn read_f32(&self, name: &str) -> Result<Cow<'_, [f32]>, WeightError> {

@@ -6,12 +6,10 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use thiserror::Error;
-
 use crate::checkpoint::Checkpoint;
 use crate::error::{Fault, FileError, describe_content};
 use crate::safetensors::Safetensors;
-use crate::tensor::{DType, Tensor, TensorError};
+use percept_graph::{DType, Tensor, WeightError};
 
 /// Named tensors that can be read one by one.
 pub trait TensorSource: Send + Sync {
@@ -78,32 +76,17 @@ impl<S: TensorSource + ?Sized> TensorSource for Box<S> {
     }
 }
 
-/// A tensor that a source could not give.
-#[derive(Debug, Error)]
-pub enum WeightError {
-    /// The source has no tensor of that name.
-    #[error("no tensor named `{name}` in the weights ({weights})")]
-    NotFound {
-        /// The description of the source.
-        weights: String,
-        /// The name asked for.
-        name: String,
-    },
-    /// The file behind the source is broken or not supported.
-    #[error(transparent)]
-    File(#[from] FileError),
-    /// The tensor contradicts itself.
-    #[error(transparent)]
-    Tensor(#[from] TensorError),
+impl From<FileError> for WeightError {
+    fn from(error: FileError) -> WeightError {
+        WeightError::Source(Box::new(error))
+    }
 }
 
-impl WeightError {
-    /// `name` is not in `source`.
-    pub fn not_found(source: &dyn TensorSource, name: &str) -> WeightError {
-        WeightError::NotFound {
-            weights: source.describe(),
-            name: name.to_owned(),
-        }
+/// `name` is not in `source`.
+pub(crate) fn missing(source: &dyn TensorSource, name: &str) -> WeightError {
+    WeightError::Missing {
+        name: name.to_owned(),
+        weights: source.describe(),
     }
 }
 
@@ -170,14 +153,8 @@ impl TensorSource for MemoryWeights<'_> {
     }
 
     fn read(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
-        let tensor = self
-            .get(name)
-            .ok_or_else(|| WeightError::not_found(self, name))?;
-        Ok(Tensor::new(
-            tensor.dtype(),
-            tensor.shape().to_vec(),
-            tensor.bytes(),
-        )?)
+        let tensor = self.get(name).ok_or_else(|| missing(self, name))?;
+        Ok(tensor.borrowed())
     }
 
     fn describe(&self) -> String {

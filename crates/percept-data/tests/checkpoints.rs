@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use percept_data::checkpoint::{Checkpoint, StateDict};
-use percept_data::{DType, FaultKind, TensorSource, open_weights};
+use percept_data::{FaultKind, TensorSource, open_weights};
+use percept_graph::DType;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

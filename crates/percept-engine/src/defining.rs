@@ -4,7 +4,10 @@
 
 use std::sync::Arc;
 
-use percept_graph::{ActiveSites, CustomOp, DType, Graph, Node, Op, Rulebook, Tensor, TensorType};
+use percept_graph::{
+    ActiveSites, CustomOp, DType, Graph, Node, Op, OpContext, Rulebook, Tensor, TensorError,
+    TensorType,
+};
 use percept_kernels::{Cpu, sparse};
 
 use crate::shapes;
@@ -38,14 +41,14 @@ impl Defining {
         })
     }
 
-    /// Computes the outputs: 4 bytes an element, as the arena holds them.
-    pub fn run(&self, cpu: &Cpu, reads: &[&[f32]]) -> Result<Vec<Tensor>, String> {
+    /// Computes the outputs.
+    pub fn run(&self, cpu: &Cpu, reads: &[&[f32]]) -> Result<Vec<Tensor<'static>>, String> {
         match self {
             Defining::ActiveSites(op) => {
                 let window = shapes::window(&op.window);
                 let sites = sparse::output_sites(&window, op.cells, as_integers(reads[0]))
                     .map_err(|error| error.to_string())?;
-                Ok(vec![integers(vec![sites.len() / 4, 4], sites)])
+                Ok(vec![Tensor::from_values([sites.len() / 4, 4], sites)?])
             }
             Defining::Rulebook(op) => {
                 let window = shapes::window(&op.window);
@@ -54,8 +57,8 @@ impl Defining {
                 let book = sparse::rulebook(cpu, &window, op.cells, sites, output_sites, rows)
                     .map_err(|error| error.to_string())?;
                 Ok(vec![
-                    integers(vec![book.pairs.len() / 2, 2], book.pairs),
-                    integers(vec![book.starts.len()], book.starts),
+                    Tensor::from_values([book.pairs.len() / 2, 2], book.pairs)?,
+                    Tensor::from_values([book.starts.len()], book.starts)?,
                 ])
             }
             Defining::Custom {
@@ -64,8 +67,13 @@ impl Defining {
                 inputs,
                 outputs,
             } => {
-                let tensors = with_numbers(dims, reads, inputs, |args| op.run(args))?;
-                as_declared(tensors, outputs)
+                let args = tensors(dims, reads, inputs)?;
+                let tensors = op.run(&OpContext::new(cpu), &args)?;
+                let types: Vec<DType> = tensors.iter().map(Tensor::dtype).collect();
+                match types == *outputs {
+                    true => Ok(tensors),
+                    false => Err(format!("gave {types:?}, declared {outputs:?}")),
+                }
             }
         }
     }
@@ -73,6 +81,7 @@ impl Defining {
     /// Computes the outputs where they belong, if the kernel can.
     pub fn run_into(
         &self,
+        cpu: &Cpu,
         reads: &[&[f32]],
         writes: &mut [&mut [f32]],
     ) -> Option<Result<(), String>> {
@@ -83,67 +92,31 @@ impl Defining {
                 inputs,
                 outputs,
             } if outputs.len() == writes.len() && outputs.iter().all(|o| *o == DType::F32) => {
-                with_numbers(dims, reads, inputs, |args| op.run_into(args, writes))
+                match tensors(dims, reads, inputs) {
+                    Ok(args) => op.run_into(&OpContext::new(cpu), &args, writes),
+                    Err(error) => Some(Err(error.to_string())),
+                }
             }
             _ => None,
         }
     }
 }
 
-/// Custom ops see every element as a number: integers are turned into floats for them. Calls `run` with what they see.
-fn with_numbers<R>(
+/// The operands of a custom op, lent.
+fn tensors<'a>(
     dims: &[Vec<usize>],
-    reads: &[&[f32]],
-    inputs: &[DType],
-    run: impl FnOnce(&[(&[usize], &[f32])]) -> R,
-) -> R {
-    let numbers: Vec<Option<Vec<f32>>> = reads
-        .iter()
-        .zip(inputs)
-        .map(|(read, dtype)| (*dtype == DType::I32).then(|| numbers_of(as_integers(read))))
-        .collect();
-    let args: Vec<(&[usize], &[f32])> = reads
-        .iter()
-        .zip(&numbers)
-        .zip(dims)
-        .map(|((read, numbers), dims)| (dims.as_slice(), numbers.as_deref().unwrap_or(read)))
-        .collect();
-    run(&args)
-}
-
-/// Checks the outputs of a custom op, and turns those back that are integers.
-fn as_declared(mut tensors: Vec<Tensor>, outputs: &[DType]) -> Result<Vec<Tensor>, String> {
-    if tensors.len() != outputs.len() {
-        let (gave, declared) = (tensors.len(), outputs.len());
-        return Err(format!("gave {gave} tensors, declared {declared}"));
-    }
-    for (tensor, dtype) in tensors.iter_mut().zip(outputs) {
-        if *dtype == DType::I32 {
-            let values = tensor.data.iter().map(|&value| value as i32).collect();
-            *tensor = integers(std::mem::take(&mut tensor.shape), values);
-        }
-    }
-    Ok(tensors)
+    reads: &[&'a [f32]],
+    types: &[DType],
+) -> Result<Vec<Tensor<'a>>, TensorError> {
+    let operands = dims.iter().zip(reads).zip(types);
+    operands
+        .map(|((dims, read), dtype)| {
+            Tensor::new(*dtype, dims.clone(), bytemuck::cast_slice::<f32, u8>(read))
+        })
+        .collect()
 }
 
 /// The integers that an i32 value's memory holds.
 pub fn as_integers(memory: &[f32]) -> &[i32] {
     bytemuck::cast_slice(memory)
-}
-
-/// Integers as numbers, for readers that know floats only.
-pub fn numbers_of(integers: &[i32]) -> Vec<f32> {
-    integers.iter().map(|&value| value as f32).collect()
-}
-
-/// Integers as an i32 value's memory holds them.
-pub fn in_memory(integers: Vec<i32>) -> Vec<f32> {
-    bytemuck::cast_vec(integers)
-}
-
-fn integers(shape: Vec<usize>, values: Vec<i32>) -> Tensor {
-    Tensor {
-        shape,
-        data: in_memory(values),
-    }
 }

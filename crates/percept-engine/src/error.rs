@@ -1,6 +1,6 @@
 //! What can go wrong between a graph and its answer.
 
-use percept_graph::{GraphError, WeightError};
+use percept_graph::{DType, GraphError, TensorError, WeightError};
 use percept_kernels::{ArenaError, CpuError};
 use thiserror::Error;
 
@@ -14,13 +14,14 @@ pub enum EngineError {
     Weight(#[from] WeightError),
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    #[error("input `{input}` has {got} values, its shape {shape:?} needs {expected}")]
-    InputLength {
+    #[error("input `{input}` holds {got} elements, expected {expected}")]
+    InputType {
         input: String,
-        shape: Vec<usize>,
-        expected: usize,
-        got: usize,
+        expected: DType,
+        got: DType,
     },
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
     #[error("the graph has no state `{name}`")]
     UnknownState { name: String },
     #[error("state `{name}` has shape {expected:?}, got {got:?}")]

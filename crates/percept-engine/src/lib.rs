@@ -26,7 +26,7 @@ mod training;
 
 pub use error::EngineError;
 pub use options::{Empty, Memory, Mode, Options};
-pub use outputs::{Output, Outputs};
+pub use outputs::Outputs;
 pub use probe::{Recording, Run, StepTime};
 pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,

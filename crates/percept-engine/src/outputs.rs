@@ -1,48 +1,32 @@
 //! What a run gave.
 
-use std::borrow::Cow;
-
 use percept_graph::Tensor;
 
-/// One tensor that a run gave.
-pub struct Output<'p> {
-    /// Name of the output.
-    pub name: &'p str,
-    /// Sizes, outermost first.
-    pub shape: Vec<usize>,
-    /// Row-major values, in the program's arena until the next run.
-    pub data: Cow<'p, [f32]>,
-}
-
-/// What one run gave, in the graph's order.
+/// What one run gave, in the graph's order: values in the program's memory until the next run.
 pub struct Outputs<'p> {
-    tensors: Vec<Output<'p>>,
+    tensors: Vec<(&'p str, Tensor<'p>)>,
 }
 
 impl<'p> Outputs<'p> {
-    pub(crate) fn new(tensors: Vec<Output<'p>>) -> Self {
+    pub(crate) fn new(tensors: Vec<(&'p str, Tensor<'p>)>) -> Self {
         Self { tensors }
     }
 
-    /// All outputs.
-    pub fn iter(&self) -> impl Iterator<Item = &Output<'p>> {
-        self.tensors.iter()
+    /// All outputs with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&'p str, &Tensor<'p>)> {
+        self.tensors.iter().map(|(name, tensor)| (*name, tensor))
     }
 
     /// One output by name.
-    pub fn get(&self, name: &str) -> Option<&Output<'p>> {
-        self.tensors.iter().find(|output| output.name == name)
+    pub fn get(&self, name: &str) -> Option<&Tensor<'p>> {
+        self.iter()
+            .find_map(|(known, tensor)| (known == name).then_some(tensor))
     }
 
     /// Copies of all outputs.
-    pub fn to_tensors(&self) -> Vec<(String, Tensor)> {
-        let copy = |output: &Output<'p>| Tensor {
-            shape: output.shape.clone(),
-            data: output.data.to_vec(),
-        };
-        self.tensors
-            .iter()
-            .map(|output| (output.name.to_owned(), copy(output)))
+    pub fn to_tensors(&self) -> Vec<(String, Tensor<'static>)> {
+        self.iter()
+            .map(|(name, tensor)| (name.to_owned(), tensor.clone().into_owned()))
             .collect()
     }
 }

@@ -6,17 +6,16 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use percept_graph::{Bindings, DType, Graph, GraphError, Tensor, WeightSource};
+use percept_graph::{Bindings, Graph, GraphError, Tensor, WeightSource};
 use percept_kernels::conv::Coverage;
 use percept_kernels::{Arena, ArenaError, Cpu};
 
 use crate::EngineError;
-use crate::defining::{as_integers, in_memory, numbers_of};
 use crate::empty::{EmptyResponses, Reached, tracked_steps};
 use crate::kernel::Kernel;
 use crate::lowering::Lowered;
 use crate::options::{Empty, Mode, Options};
-use crate::outputs::{Output, Outputs};
+use crate::outputs::Outputs;
 use crate::passes;
 use crate::prepare::Weights;
 use crate::probe::Recording;
@@ -143,22 +142,21 @@ impl Program {
     }
 
     /// Runs on these inputs.
-    pub fn run(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Outputs<'_>, EngineError> {
+    pub fn run(&mut self, inputs: &[(&str, &Tensor<'_>)]) -> Result<Outputs<'_>, EngineError> {
         self.run_recorded(inputs, None)
     }
 
     /// Runs, noting the time of every step in `recording`.
     pub fn run_recorded(
         &mut self,
-        inputs: &[(&str, &Tensor)],
+        inputs: &[(&str, &Tensor<'_>)],
         mut recording: Option<&mut Recording>,
     ) -> Result<Outputs<'_>, EngineError> {
         let started = Instant::now();
         self.load_state()?;
         let (mut bindings, inputs) = self.bind_inputs(inputs)?;
-        let inputs: Vec<&[f32]> = inputs.iter().map(|input| &**input).collect();
         let mut schedule: Option<Arc<Schedule>> = None;
-        let mut defined: Vec<Tensor> = Vec::new();
+        let mut defined: Vec<Tensor<'static>> = Vec::new();
         let mut reached = Reached::default();
         for segment in 0..self.segments.len() {
             let next = self.schedule(segment, &bindings, schedule.as_deref())?;
@@ -229,11 +227,11 @@ impl Program {
 
     fn bind_inputs<'i>(
         &self,
-        inputs: &[(&str, &'i Tensor)],
+        inputs: &[(&str, &'i Tensor<'_>)],
     ) -> Result<BoundInputs<'i>, EngineError> {
         let shapes: Vec<(&str, Vec<usize>)> = inputs
             .iter()
-            .map(|(name, t)| (*name, t.shape.clone()))
+            .map(|(name, tensor)| (*name, tensor.shape().to_vec()))
             .collect();
         let bindings = self.graph.bind(&shapes)?;
         let mut slices = Vec::new();
@@ -242,22 +240,16 @@ impl Program {
             let (_, tensor) = given.ok_or_else(|| GraphError::MissingInput {
                 name: input.name.clone(),
             })?;
-            let expected = tensor.shape.iter().product();
-            if tensor.data.len() != expected {
-                let (input, shape) = (input.name.clone(), tensor.shape.clone());
-                return Err(EngineError::InputLength {
+            let (expected, got) = (self.graph.value(input.value).ty.dtype, tensor.dtype());
+            if got != expected {
+                let input = input.name.clone();
+                return Err(EngineError::InputType {
                     input,
-                    shape,
                     expected,
-                    got: tensor.data.len(),
+                    got,
                 });
             }
-            slices.push(match self.graph.value(input.value).ty.dtype {
-                DType::I32 => Cow::Owned(in_memory(
-                    tensor.data.iter().map(|&value| value as i32).collect(),
-                )),
-                _ => Cow::Borrowed(tensor.data.as_slice()),
-            });
+            slices.push(as_floats(tensor.bytes()));
         }
         Ok((bindings, slices))
     }
@@ -330,7 +322,7 @@ impl Program {
         inputs: &[&[f32]],
         bindings: &mut Bindings,
         reached: &mut Reached,
-    ) -> Result<Vec<Tensor>, EngineError> {
+    ) -> Result<Vec<Tensor<'static>>, EngineError> {
         let step = &self.lowered.steps[call.step];
         let broken = |source| EngineError::Plan {
             node: self.graph.node(step.node).name.clone(),
@@ -352,19 +344,19 @@ impl Program {
                 node: self.graph.node(step.node).name.clone(),
                 message,
             };
-            if let Some(run) = kernel.run_into(&reads, &mut writes) {
+            if let Some(run) = kernel.run_into(&self.cpu, &reads, &mut writes) {
                 return run.map(|()| Vec::new()).map_err(failed);
             }
             let tensors = kernel.run(&self.cpu, &reads).map_err(failed)?;
             for (tensor, &value) in tensors.iter().zip(&step.outputs) {
-                bind_output(&self.graph.value(value).ty, &tensor.shape, bindings)
+                bind_output(&self.graph.value(value).ty, tensor.shape(), bindings)
                     .map_err(failed)?;
             }
             if writes.is_empty() {
                 return Ok(tensors);
             }
             for (tensor, target) in tensors.iter().zip(&mut writes) {
-                target.copy_from_slice(&tensor.data);
+                target.copy_from_slice(as_floats(tensor.bytes()));
             }
             return Ok(Vec::new());
         }
@@ -414,20 +406,20 @@ impl Program {
         &mut self,
         ended: &Range<usize>,
         schedule: &Schedule,
-        tensors: Vec<Tensor>,
+        tensors: Vec<Tensor<'static>>,
     ) -> Result<(), EngineError> {
         let step = &self.lowered.steps[ended.end - 1];
         for (&value, tensor) in step.outputs.iter().zip(tensors) {
             let Some(range) = schedule.plan.range(value) else {
                 continue;
             };
-            let range = range.start..range.start + 4 * tensor.data.len();
+            let range = range.start..range.start + tensor.bytes().len();
             let broken = |source| EngineError::Plan {
                 node: self.graph.node(step.node).name.clone(),
                 source,
             };
             let (_, mut writes) = self.arena.views(&[], &[range]).map_err(broken)?;
-            as_floats_mut(writes[0]).copy_from_slice(&tensor.data);
+            writes[0].copy_from_slice(tensor.bytes());
         }
         Ok(())
     }
@@ -451,35 +443,26 @@ impl Program {
             source,
         };
         let (views, _) = self.arena.views(&ranges, &[]).map_err(broken)?;
-        let mut views = views.into_iter().map(as_floats);
+        let mut views = views.into_iter();
         let (states, _) = self.state.views(&states, &[]).map_err(broken)?;
-        let mut states = states.into_iter().map(as_floats);
-        let data = places.into_iter().map(|place| match place {
-            Place::Arena(_) => Cow::Borrowed(views.next().expect("one view a range")),
-            Place::State(_) => Cow::Borrowed(states.next().expect("one view a range")),
-            Place::Input(position) => Cow::Owned(inputs[position].to_vec()),
-            Place::Constant(values) => Cow::Owned(values.to_vec()),
-        });
-        let tensors = self
-            .graph
-            .outputs()
-            .iter()
-            .zip(shapes)
-            .zip(data)
-            .map(|(((name, value), shape), data)| {
-                let data = match self.graph.value(*value).ty.dtype {
-                    DType::I32 => Cow::Owned(numbers_of(as_integers(&data))),
-                    _ => data,
-                };
-                Output { name, shape, data }
-            })
-            .collect();
+        let mut states = states.into_iter();
+        let mut tensors = Vec::new();
+        for (((name, value), shape), place) in self.graph.outputs().iter().zip(shapes).zip(places) {
+            let bytes: Cow<'p, [u8]> = match place {
+                Place::Arena(_) => Cow::Borrowed(views.next().expect("one view a range")),
+                Place::State(_) => Cow::Borrowed(states.next().expect("one view a range")),
+                Place::Input(position) => bytemuck::cast_slice(inputs[position]).to_vec().into(),
+                Place::Constant(values) => bytemuck::cast_slice(&values).to_vec().into(),
+            };
+            let dtype = self.graph.value(*value).ty.dtype;
+            tensors.push((name.as_str(), Tensor::new(dtype, shape, bytes)?));
+        }
         Ok(Outputs::new(tensors))
     }
 }
 
 /// The sizes that inputs settle, and their elements as kernels read them.
-type BoundInputs<'i> = (Bindings, Vec<Cow<'i, [f32]>>);
+type BoundInputs<'i> = (Bindings, Vec<&'i [f32]>);
 
 /// The two memories that kernels work in.
 struct Memory<'a> {

@@ -151,26 +151,25 @@ impl Program {
     }
 
     /// The state of this name, as it is now.
-    pub(crate) fn state(&mut self, name: &str) -> Result<Tensor, EngineError> {
+    pub(crate) fn state(&mut self, name: &str) -> Result<Tensor<'static>, EngineError> {
         self.load_state()?;
         let (position, shape) = self.find_state(name)?;
-        let data = self.state_mut(position)?.to_vec();
-        Ok(Tensor { shape, data })
+        let values = self.state_mut(position)?.to_vec();
+        Ok(Tensor::from_values(shape, values)?)
     }
 
     /// Sets the state of this name.
-    pub(crate) fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), EngineError> {
+    pub(crate) fn set_state(&mut self, name: &str, value: &Tensor<'_>) -> Result<(), EngineError> {
         self.load_state()?;
         let (position, expected) = self.find_state(name)?;
-        let target = self.state_mut(position)?;
-        if value.shape != expected || value.data.len() != target.len() {
+        if value.shape() != expected {
             return Err(EngineError::StateShape {
                 name: name.to_owned(),
                 expected,
-                got: value.shape.clone(),
+                got: value.shape().to_vec(),
             });
         }
-        target.copy_from_slice(&value.data);
+        self.state_mut(position)?.copy_from_slice(value.values()?);
         Ok(())
     }
 

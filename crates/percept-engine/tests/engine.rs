@@ -7,8 +7,8 @@ use percept_engine::{EngineError, Memory, Mode, Options, Program, Recording, run
 use percept_graph::{
     Activation, AdaptiveAvgPool2d, Attention, AvgPool2d, BatchNorm, Binary, BinaryKind, Builder,
     Conv2d, ConvTranspose2d, Cost, CustomOp, Dim, Graph, LayerScale, MatMul, MaxPool2d, Op,
-    Operator, Reduce, ReduceKind, Resize, ResizeMode, ResizeScale, Softmax, Tensor, TensorType,
-    ValueId, WeightError, WeightSource,
+    OpContext, Operator, Reduce, ReduceKind, Resize, ResizeMode, ResizeScale, Softmax, Tensor,
+    TensorType, ValueId, WeightError, WeightSource,
 };
 use percept_kernels::{Cpu, Isa};
 use proptest::prelude::*;
@@ -42,13 +42,9 @@ impl WeightSource for Hashed {
     }
 }
 
-fn tensor(name: &str, shape: &[usize]) -> Tensor {
-    Tensor {
-        shape: shape.to_vec(),
-        data: (0..shape.iter().product())
-            .map(|i| 2.0 * hashed(name, i))
-            .collect(),
-    }
+fn tensor(name: &str, shape: &[usize]) -> Tensor<'static> {
+    let values = (0..shape.iter().product()).map(|i| 2.0 * hashed(name, i));
+    Tensor::from_values(shape, values.collect::<Vec<_>>()).unwrap()
 }
 
 fn map_input(b: &mut Builder, channels: usize) -> ValueId {
@@ -222,24 +218,24 @@ fn program(graph: &Graph, threads: usize, isa: Isa, options: Options) -> Program
 
 fn run(
     graph: &Graph,
-    x: &Tensor,
+    x: &Tensor<'_>,
     threads: usize,
     isa: Isa,
     options: Options,
-) -> Vec<(String, Tensor)> {
+) -> Vec<(String, Tensor<'static>)> {
     program(graph, threads, isa, options)
         .run(&[("x", x)])
         .unwrap()
         .to_tensors()
 }
 
-fn assert_near(graph: &Graph, x: &Tensor, isa: Isa, options: Options, tolerance: f64) {
+fn assert_near(graph: &Graph, x: &Tensor<'_>, isa: Isa, options: Options, tolerance: f64) {
     let expected = run_reference::<f64>(graph, &Hashed, &[("x", x)]).unwrap();
     let got = run(graph, x, 2, isa, options);
     assert_eq!(expected.len(), got.len());
     for ((name, want), (_, have)) in expected.iter().zip(&got) {
-        assert_eq!(want.shape, have.shape, "{name}");
-        for (i, (w, h)) in want.data.iter().zip(&have.data).enumerate() {
+        assert_eq!(want.shape, have.shape(), "{name}");
+        for (i, (w, h)) in want.data.iter().zip(&*have.to_f32()).enumerate() {
             let difference = (w - f64::from(*h)).abs();
             assert!(
                 difference <= tolerance,
@@ -374,7 +370,7 @@ fn frugal_needs_less_than_keep_and_the_peak_is_attributed() {
                 ..Options::default()
             },
         );
-        let bindings = program.prepare(&[("x", x.shape.clone())]).unwrap();
+        let bindings = program.prepare(&[("x", x.shape().to_vec())]).unwrap();
         let peak = program.memory_at_peak(&bindings);
         let held: usize = peak.values.iter().map(|holder| holder.bytes).sum();
         assert_eq!(held, peak.live_bytes);
@@ -409,14 +405,17 @@ impl CustomOp for KeepPositive {
     fn as_operator(&self) -> &dyn Operator {
         self
     }
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let (shape, data) = inputs[0];
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        context.machine::<Cpu>()?;
+        let (shape, data) = inputs[0].read::<f32>()?;
         let rows = data.chunks_exact(shape[1]).filter(|row| row[0] > 0.0);
         let data: Vec<f32> = rows.flatten().copied().collect();
-        Ok(vec![Tensor {
-            shape: vec![data.len() / shape[1], shape[1]],
-            data,
-        }])
+        let shape = [data.len() / shape[1], shape[1]];
+        Ok(vec![Tensor::from_values(shape, data)?])
     }
 }
 
@@ -447,13 +446,12 @@ fn a_node_that_defines_a_size_cuts_the_plan() {
         let outputs = program.run(&[("x", &x)]).unwrap();
         let before = outputs.get("before").unwrap();
         let positive = before
-            .data
+            .to_f32()
             .chunks_exact(4)
             .filter(|row| row[0] > 0.0)
             .count();
         let rows = outputs.get("rows").unwrap();
-        assert_eq!(rows.shape, [positive, 3]);
-        assert_eq!(rows.data.len(), 3 * positive);
+        assert_eq!(rows.shape(), [positive, 3]);
         counts.push(positive);
     }
     assert_eq!(counts[1], counts[3]);
@@ -464,14 +462,12 @@ fn a_node_that_defines_a_size_cuts_the_plan() {
 fn bad_inputs_are_typed_errors() {
     let graph = transformer();
     let mut program = program(&graph, 1, Isa::Portable, Options::default());
-    let short = Tensor {
-        shape: vec![1, 3, 16, 16],
-        data: vec![0.0; 5],
-    };
-    assert!(matches!(
-        program.run(&[("x", &short)]),
-        Err(EngineError::InputLength { .. })
-    ));
+    let integers = Tensor::from_values([1, 3, 16, 16], vec![0; 768]).unwrap();
+    let error = program.run(&[("x", &integers)]).err().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "input `x` holds i32 elements, expected f32"
+    );
     let wrong = tensor("input", &[1, 4, 16, 16]);
     assert!(matches!(
         program.run(&[("x", &wrong)]),

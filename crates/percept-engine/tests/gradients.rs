@@ -51,13 +51,10 @@ fn conv() -> impl Strategy<Value = (Conv2d, [usize; 4])> {
 }
 
 /// Numbers that are all different and further apart than a difference step: maxima stay where they are.
-fn distinct(shape: &[usize]) -> Tensor {
+fn distinct(shape: &[usize]) -> Tensor<'static> {
     let len: usize = shape.iter().product();
     let data = (0..len).map(|i| ((i * 7919 + 13) % 104_729 % 1009) as f32 * 0.01 + i as f32 * 1e-4);
-    Tensor {
-        shape: shape.to_vec(),
-        data: data.collect(),
-    }
+    Tensor::from_values(shape, data.collect::<Vec<f32>>()).unwrap()
 }
 
 fn activations() -> impl Strategy<Value = Activation> {
@@ -100,7 +97,7 @@ proptest! {
     fn activations_of_all_kinds(activation in activations(), len in 1usize..9) {
         // Away from zero, where a ReLU has two slopes.
         let mut x = tensor("x", &[len]);
-        x.data.iter_mut().for_each(|v| *v = *v * 3.0 + 0.01 * v.signum());
+        x.values_mut::<f32>().unwrap().iter_mut().for_each(|v| *v = *v * 3.0 + 0.01 * v.signum());
         let mut case = Case::new();
         let x = case.input("x", x);
         case.check(activation, &[x]);
@@ -123,7 +120,7 @@ proptest! {
         let x = case.input("a", tensor("a", &a));
         // Never near zero, and never near the other operand.
         let mut divisor = tensor("b", b);
-        divisor.data.iter_mut().for_each(|v| *v = v.signum() * (v.abs() + 1.2));
+        divisor.values_mut::<f32>().unwrap().iter_mut().for_each(|v| *v = v.signum() * (v.abs() + 1.2));
         let y = case.input("b", divisor);
         case.check(Binary { kind }, &[x, y]);
     }
@@ -230,9 +227,7 @@ proptest! {
         let mut case = Case::new();
         let x = case.input("x", tensor("x", &[len]));
         let y = case.build(|b| b.leaf("drop", Dropout { p }, &[x]));
-        let mut counters = tensor("counters", &[2]);
-        counters.data = vec![7.0, 3.0];
-        case.late_input(RANDOM_COUNTER, counters);
+        case.late_input(RANDOM_COUNTER, Tensor::from_values([2], vec![7, 3]).unwrap());
         case.check_value(y, true);
     }
 }

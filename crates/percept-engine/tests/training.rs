@@ -50,19 +50,13 @@ impl WeightSource for Weights {
     }
 }
 
-fn tensor(name: &str, shape: &[usize]) -> Tensor {
-    let len = shape.iter().product();
-    Tensor {
-        shape: shape.to_vec(),
-        data: (0..len).map(|i| 2.0 * hashed(name, i)).collect(),
-    }
+fn tensor(name: &str, shape: &[usize]) -> Tensor<'static> {
+    let values = (0..shape.iter().product()).map(|i| 2.0 * hashed(name, i));
+    Tensor::from_values(shape, values.collect::<Vec<_>>()).unwrap()
 }
 
-fn integers(shape: &[usize], values: &[i32]) -> Tensor {
-    Tensor {
-        shape: shape.to_vec(),
-        data: values.iter().map(|&v| v as f32).collect(),
-    }
+fn integers(shape: &[usize], values: &[i32]) -> Tensor<'static> {
+    Tensor::from_values(shape, values.to_vec()).unwrap()
 }
 
 /// Ends a network with a classifier and its loss.
@@ -262,20 +256,14 @@ fn sparse() -> Graph {
     b.finish().unwrap()
 }
 
-type Inputs = Vec<(&'static str, Tensor)>;
+type Inputs = Vec<(&'static str, Tensor<'static>)>;
 
 fn images(batch: usize, extra: Inputs) -> Inputs {
     let labels: Vec<i32> = (0..batch).map(|i| (i * 3 % CLASSES) as i32).collect();
     let mut inputs = vec![
         ("x", tensor("x", &[batch, 3, 21, 18])),
         ("labels", integers(&[batch], &labels)),
-        (
-            LEARNING_RATE,
-            Tensor {
-                shape: vec![],
-                data: vec![0.05],
-            },
-        ),
+        (LEARNING_RATE, Tensor::scalar(0.05f32)),
     ];
     inputs.extend(extra);
     inputs
@@ -298,13 +286,7 @@ fn cases() -> Vec<(&'static str, Graph, Inputs)> {
         ("sites", integers(&[sites.len(), 4], sites.as_flattened())),
         ("samples", tensor("samples", &[2])),
         ("labels", integers(&[2], &[4, 1])),
-        (
-            LEARNING_RATE,
-            Tensor {
-                shape: vec![],
-                data: vec![0.05],
-            },
-        ),
+        (LEARNING_RATE, Tensor::scalar(0.05f32)),
     ];
     let random = vec![
         (RANDOM_COUNTER, integers(&[2], &[7, 3])),
@@ -317,7 +299,7 @@ fn cases() -> Vec<(&'static str, Graph, Inputs)> {
     ]
 }
 
-fn borrow(inputs: &Inputs) -> Vec<(&str, &Tensor)> {
+fn borrow(inputs: &Inputs) -> Vec<(&str, &Tensor<'_>)> {
     inputs
         .iter()
         .map(|(name, tensor)| (*name, tensor))
@@ -382,26 +364,20 @@ fn steps_follow_the_reference() {
             for turn in 0..3 {
                 let (loss, states) = reference_step(&graph, &followed, &inputs);
                 let outputs = step.step(&borrow(&inputs)).unwrap();
-                let got = outputs.get("loss").unwrap().data[0];
+                let got = outputs.get("loss").unwrap().to_f32()[0];
                 assert_near(&format!("{name} {isa} loss {turn}"), &[got], &[loss], 1e-4);
                 for (state, expected) in states {
                     let got = step.state(&state).unwrap();
                     assert_near(
                         &format!("{name} {isa} {state} {turn}"),
-                        &got.data,
+                        &got.to_f32(),
                         &expected,
                         1e-4,
                     );
                     // Both go on from the same place.
                     let rounded: Vec<f32> = expected.iter().map(|&v| v as f32).collect();
-                    step.set_state(
-                        &state,
-                        &Tensor {
-                            data: rounded.clone(),
-                            ..got
-                        },
-                    )
-                    .unwrap();
+                    let tensor = Tensor::from_values(got.shape(), &rounded).unwrap();
+                    step.set_state(&state, &tensor).unwrap();
                     followed.set.lock().unwrap().insert(state, rounded);
                 }
             }
@@ -435,7 +411,12 @@ fn optimisers_move_their_moments() {
                     Optimiser::AdamW(_) if !state.contains("moment") => 0.06,
                     _ => 1e-3,
                 };
-                assert_near(&format!("{name} {state}"), &got.data, &expected, tolerance);
+                assert_near(
+                    &format!("{name} {state}"),
+                    &got.to_f32(),
+                    &expected,
+                    tolerance,
+                );
             }
         }
     }
@@ -453,12 +434,12 @@ fn bits_after(graph: &Graph, inputs: &Inputs, threads: usize, memory: Memory) ->
     let mut bits = Vec::new();
     for _ in 0..3 {
         let outputs = step.step(&borrow(inputs)).unwrap();
-        bits.push(outputs.get("loss").unwrap().data[0].to_bits());
+        bits.push(outputs.get("loss").unwrap().to_f32()[0].to_bits());
     }
     let names: Vec<String> = step.state_names().map(str::to_owned).collect();
     for name in names {
         let state = step.state(&name).unwrap();
-        bits.extend(state.data.iter().map(|v| v.to_bits()));
+        bits.extend(state.to_f32().iter().map(|v| v.to_bits()));
     }
     bits
 }
@@ -491,7 +472,7 @@ fn state_survives_a_change_of_batch_size() {
     let loss = |step: &mut TrainStep, batch: usize| {
         let inputs = images(batch, vec![]);
         let outputs = step.step(&borrow(&inputs)).unwrap();
-        outputs.get("loss").unwrap().data[0]
+        outputs.get("loss").unwrap().to_f32()[0]
     };
     let first = loss(&mut step, 2);
     let between = loss(&mut step, 5);

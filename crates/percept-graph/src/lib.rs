@@ -23,10 +23,12 @@
 mod builder;
 mod cost;
 mod dim;
+mod dtype;
 mod error;
 mod graph;
 mod ops;
 mod printing;
+mod tensor;
 mod training;
 mod types;
 mod weights;
@@ -34,6 +36,7 @@ mod weights;
 pub use builder::Builder;
 pub use cost::{Amount, Cost, NodeCost, OpTotals};
 pub use dim::{Bindings, Dim};
+pub use dtype::{DType, Element};
 pub use error::GraphError;
 pub use graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
@@ -41,9 +44,10 @@ pub use graph::{
 };
 pub use ops::*;
 pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
+pub use tensor::{Tensor, TensorError, byte_length, element_count};
 pub use training::{
     Backward, Differentiable, Differentiated, LEARNING_RATE, Optimiser, PART_SHARE, RANDOM_COUNTER,
     StepPhase, Training, TrainingInParts, differentiate,
 };
-pub use types::{DType, Initializer, ParamSpec, Tensor, TensorType};
+pub use types::{Initializer, ParamSpec, TensorType};
 pub use weights::{WeightError, WeightSource};

@@ -1,54 +1,8 @@
-//! Element types, tensor types and declared parameters.
+//! Tensor types and declared parameters.
 
 use std::fmt;
 
-use crate::{Bindings, Dim, GraphError};
-
-/// An element type.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[allow(missing_docs)]
-pub enum DType {
-    F64,
-    F32,
-    F16,
-    BF16,
-    I64,
-    I32,
-    I8,
-    U8,
-}
-
-impl DType {
-    /// Whether its values are numbers that a small change makes sense for.
-    pub fn is_float(self) -> bool {
-        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
-    }
-
-    /// Bytes an element.
-    pub fn size_bytes(self) -> usize {
-        match self {
-            DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::BF16 => 2,
-            DType::I8 | DType::U8 => 1,
-        }
-    }
-}
-
-impl fmt::Display for DType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            DType::F64 => "f64",
-            DType::F32 => "f32",
-            DType::F16 => "f16",
-            DType::BF16 => "bf16",
-            DType::I64 => "i64",
-            DType::I32 => "i32",
-            DType::I8 => "i8",
-            DType::U8 => "u8",
-        })
-    }
-}
+use crate::{Bindings, DType, Dim, GraphError};
 
 /// The type of a dense tensor: element type and shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +24,8 @@ impl TensorType {
         Self::new(DType::I32, shape)
     }
 
-    fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
+    /// A dense tensor.
+    pub fn new(dtype: DType, shape: impl IntoIterator<Item = Dim>) -> Self {
         Self {
             dtype,
             shape: shape.into_iter().collect(),
@@ -93,15 +48,6 @@ impl fmt::Display for TensorType {
         let dims: Vec<String> = self.shape.iter().map(Dim::to_string).collect();
         write!(f, "{} [{}]", self.dtype, dims.join(", "))
     }
-}
-
-/// A dense f32 tensor with its values: what goes into a network and comes out of it.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Tensor {
-    /// Sizes, outermost first.
-    pub shape: Vec<usize>,
-    /// Row-major elements.
-    pub data: Vec<f32>,
 }
 
 /// How a parameter starts when nothing is loaded and training begins.

@@ -1,23 +1,34 @@
 //! Where the values of parameters come from. Weights are a separate map, never part of the graph.
 
 use std::borrow::Cow;
+use std::error::Error;
 
 use thiserror::Error;
 
-/// Why a weight cannot be read.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
+use crate::TensorError;
+
+/// A tensor that a source could not give.
+#[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum WeightError {
-    #[error("the weights have no tensor `{name}`")]
-    Missing { name: String },
+    #[error("no tensor named `{name}` in the weights ({weights})")]
+    Missing {
+        name: String,
+        /// The description of the source.
+        weights: String,
+    },
     #[error("tensor `{name}` has shape {got:?}, expected {expected:?}")]
     WrongShape {
         name: String,
         expected: Vec<usize>,
         got: Vec<usize>,
     },
-    #[error("tensor `{name}` cannot be read: {reason}")]
-    Unreadable { name: String, reason: String },
+    /// The tensor contradicts itself.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+    /// What is behind the source is broken or not supported: a file, for instance.
+    #[error(transparent)]
+    Source(Box<dyn Error + Send + Sync>),
 }
 
 /// A source of named tensors: a file, a generator, or a map in memory.

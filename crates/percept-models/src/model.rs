@@ -108,7 +108,7 @@ impl Model {
         pixels: &[u8],
         image: [usize; 2],
         size: Option<[usize; 2]>,
-    ) -> Result<Tensor, PreprocessError> {
+    ) -> Result<Tensor<'static>, PreprocessError> {
         let model = self.name;
         let preprocessing = self
             .preprocessing

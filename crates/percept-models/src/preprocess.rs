@@ -103,7 +103,7 @@ impl Preprocess {
         pixels: &[u8],
         [height, width]: [usize; 2],
         size: Option<[usize; 2]>,
-    ) -> Result<Tensor, PreprocessError> {
+    ) -> Result<Tensor<'static>, PreprocessError> {
         if height
             .checked_mul(width)
             .and_then(|area| area.checked_mul(3))
@@ -164,7 +164,7 @@ fn covering([height, width]: [usize; 2], cover: [usize; 2]) -> [usize; 2] {
 }
 
 /// The middle of an image as planes, (x / 255 - mean) / std of each channel.
-fn normalised_crop(pixels: &[u8], size: [usize; 2], kept: [usize; 2]) -> Tensor {
+fn normalised_crop(pixels: &[u8], size: [usize; 2], kept: [usize; 2]) -> Tensor<'static> {
     let [top, left] = [0, 1].map(|axis| half_to_even(size[axis] - kept[axis]));
     let mut data = Vec::with_capacity(3 * kept[0] * kept[1]);
     for (channel, (mean, std)) in IMAGENET_MEAN.into_iter().zip(IMAGENET_STD).enumerate() {
@@ -175,10 +175,7 @@ fn normalised_crop(pixels: &[u8], size: [usize; 2], kept: [usize; 2]) -> Tensor 
             data.extend(channel.map(|&pixel| (f32::from(pixel) / 255.0 - mean) / std));
         }
     }
-    Tensor {
-        shape: vec![1, 3, kept[0], kept[1]],
-        data,
-    }
+    Tensor::from_values([1, 3, kept[0], kept[1]], data).expect("three planes of the kept size")
 }
 
 /// Half of a margin, rounded as Python does: 16.5 is 16, 17.5 is 18.
@@ -226,13 +223,14 @@ mod tests {
                 ..CLASSIFIER
             };
             let tensor = preprocess.apply(&picture(size), size, None).unwrap();
-            assert_eq!(tensor.shape, [1, 3, 224, 224]);
+            assert_eq!(tensor.shape(), [1, 3, 224, 224]);
+            let values = tensor.values::<f32>().unwrap();
             let pixel = |i: usize| {
                 let channel = i / (224 * 224);
-                ((tensor.data[i] * IMAGENET_STD[channel] + IMAGENET_MEAN[channel]) * 255.0).round()
+                ((values[i] * IMAGENET_STD[channel] + IMAGENET_MEAN[channel]) * 255.0).round()
                     as i64
             };
-            let got: i64 = (0..tensor.data.len()).map(pixel).sum();
+            let got: i64 = (0..values.len()).map(pixel).sum();
             assert_eq!(got, sum, "{size:?} {filter:?}");
             let at = 111 * 224 + 57;
             assert_eq!(
@@ -244,7 +242,7 @@ mod tests {
         let tensor = CLASSIFIER
             .apply(&picture([300, 420]), [300, 420], None)
             .unwrap();
-        assert!((tensor.data[111 * 224 + 57] - 1.015_926).abs() < 1e-6);
+        assert!((tensor.values::<f32>().unwrap()[111 * 224 + 57] - 1.015_926).abs() < 1e-6);
     }
 
     #[test]

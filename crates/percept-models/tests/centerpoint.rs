@@ -75,12 +75,12 @@ fn check_summary(outputs: &Outputs, golden: &Golden, name: &str, stored: &str, t
     let expected = golden.values(&format!("{stored}.sample_value"));
     compare(
         stored,
-        at.iter().map(|&at| got.data[at]),
+        at.iter().map(|&at| got.to_f32()[at]),
         &expected,
         tolerance,
     );
     let stats = golden.values(&format!("{stored}.stats"));
-    let mean = got.data.iter().map(|&v| f64::from(v)).sum::<f64>() / got.data.len() as f64;
+    let mean = got.to_f64().iter().sum::<f64>() / got.element_count() as f64;
     compare(
         &format!("{stored} mean"),
         [mean as f32].into_iter(),
@@ -94,7 +94,7 @@ fn check(golden: &Golden, outputs: &Outputs, whole: bool) {
         let name = format!("backbone_3d.{stage}");
         let got = outputs.get(&name);
         let sites = golden.indices(&format!("{stage}.num_sites"))[0];
-        assert_eq!(got.shape[0], sites, "{stage}");
+        assert_eq!(got.shape()[0], sites, "{stage}");
         let stats = golden.values(&format!("{stage}.stats"));
         let magnitude = f64::from(stats[2].abs().max(stats[3].abs()));
         check_summary(outputs, golden, &name, stage, SPARSE * magnitude);
@@ -102,7 +102,7 @@ fn check(golden: &Golden, outputs: &Outputs, whole: bool) {
             let features = golden.values(&format!("{stage}.features"));
             compare(
                 stage,
-                got.data.iter().copied(),
+                got.to_f32().iter().copied(),
                 &features,
                 SPARSE * magnitude,
             );
@@ -110,14 +110,14 @@ fn check(golden: &Golden, outputs: &Outputs, whole: bool) {
         if let Some(got) = outputs.find(&format!("{stage}.sites")) {
             if whole {
                 assert_eq!(
-                    got.data,
+                    *got.to_f32(),
                     golden.values(&format!("{stage}.coords")),
                     "{stage} sites"
                 );
             }
             let sums: Vec<i64> = (0..4)
                 .map(|axis| {
-                    got.data
+                    got.to_f32()
                         .iter()
                         .skip(axis)
                         .step_by(4)
@@ -149,7 +149,7 @@ fn check(golden: &Golden, outputs: &Outputs, whole: bool) {
             if golden.shape(&format!("{name}.full")).is_some() {
                 let expected = golden.values(&format!("{name}.full"));
                 let got = outputs.get(&name);
-                compare(&name, got.data.iter().copied(), &expected, MAPS);
+                compare(&name, got.to_f32().iter().copied(), &expected, MAPS);
             }
         }
     }
@@ -174,7 +174,7 @@ fn generated_cloud() {
             let expected = golden.values(&format!("{name}.full"));
             compare(
                 &name,
-                outputs.get(&name).data.iter().copied(),
+                outputs.get(&name).to_f32().iter().copied(),
                 &expected,
                 MAPS,
             );

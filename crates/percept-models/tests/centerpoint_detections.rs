@@ -22,7 +22,7 @@ fn synth_points() -> Vec<f32> {
 fn bits(outputs: &Outputs, name: &str) -> Vec<u32> {
     outputs
         .get(name)
-        .data
+        .to_f32()
         .iter()
         .map(|value| value.to_bits())
         .collect()
@@ -36,11 +36,14 @@ fn head_names() -> impl Iterator<Item = String> {
 
 /// The boxes of a run whose heat maps are made steeper, as those of the reference were: seeded maps are nearly flat.
 fn peaky(outputs: &Outputs, config: &CenterPoint) -> Vec<Detection> {
-    let shape = &outputs.get("head0.hm").shape;
+    let shape = outputs.get("head0.hm").shape();
     let size = [shape[2], shape[3]];
     let mut found = Vec::new();
     for (head, classes) in HEADS.iter().enumerate() {
-        let map = |name: &str| &outputs.get(&format!("head{head}.{name}")).data;
+        let map = |name: &str| {
+            let map = outputs.get(&format!("head{head}.{name}"));
+            map.values::<f32>().expect("a map of floats")
+        };
         let hm: Vec<f32> = map("hm").iter().map(|logit| 30.0 * logit - 2.19).collect();
         let maps = HeadMaps {
             classes,
@@ -142,7 +145,7 @@ fn empty_parts_have_the_networks_answer() {
     let plain = run(network(CenterPoint::FINE), &[&points], ignored, 2);
     for name in head_names() {
         let (skipped, plain) = (skipped.get(&name), plain.get(&name));
-        for (at, (a, b)) in skipped.data.iter().zip(&plain.data).enumerate() {
+        for (at, (a, b)) in skipped.to_f32().iter().zip(&*plain.to_f32()).enumerate() {
             assert!((a - b).abs() < 1e-4, "{name}: {a} and {b} at {at}");
         }
     }
@@ -153,10 +156,10 @@ fn a_batch_equals_its_samples() {
     let points = synth_points();
     let (some, others) = points.split_at(points.len() / 10 * 5);
     let batch = run(network(SYNTH), &[some, &[], others], FAST, 2);
-    let found = read_detections(&batch.get("detections").data, 3);
+    let found = read_detections(&batch.get("detections").to_f32(), 3);
     for (sample, points) in [some, &[], others].into_iter().enumerate() {
         let alone = run(network(SYNTH), &[points], FAST, 2);
-        let expected = read_detections(&alone.get("detections").data, 1).remove(0);
+        let expected = read_detections(&alone.get("detections").to_f32(), 1).remove(0);
         assert_eq!(found[sample], expected, "sample {sample}");
         for name in head_names() {
             let (whole, part) = (bits(&batch, &name), bits(&alone, &name));

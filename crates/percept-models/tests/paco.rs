@@ -64,7 +64,7 @@ const SEED: Case = Case {
 
 impl Case {
     /// The maps of both views, one behind the other.
-    fn features(&self) -> Tensor {
+    fn features(&self) -> Tensor<'static> {
         let shape = [self.images, self.channels, 7, 7];
         let stream = |part: &str| {
             let name = format!("input.paco.{}.{part}", self.name);
@@ -73,14 +73,12 @@ impl Case {
         let (first, noise) = (stream("f1"), stream("noise"));
         let noisy = first.iter().zip(&noise).map(|(x, n)| x + 0.3f32 * n);
         let both = first.iter().copied().chain(noisy);
-        Tensor {
-            shape: vec![2 * self.images, self.channels, 7, 7],
-            data: both.map(|x| x.max(0.0)).collect(),
-        }
+        let values: Vec<f32> = both.map(|x| x.max(0.0)).collect();
+        Tensor::from_values([2 * self.images, self.channels, 7, 7], values).expect("two maps")
     }
 
     /// Runs the loss with its gradients: outputs by the names of the reference.
-    fn run(&self, paco: &Paco, loss: &str, threads: usize) -> Vec<(String, Tensor)> {
+    fn run(&self, paco: &Paco, loss: &str, threads: usize) -> Vec<(String, Tensor<'static>)> {
         let network = paco.loss_graph(self.channels).expect("the loss builds");
         let graph = network.clone().with_state();
         let taps = [
@@ -125,10 +123,8 @@ impl Case {
         let weights = Arc::new(ReferenceWeights(ModelWeights::seeded(&network)));
         let cpu = Cpu::new(threads).expect("some threads");
         let mut program = Program::new(graph, weights, cpu, Options::default());
-        let labels = Tensor {
-            shape: vec![self.images],
-            data: (0..self.images).map(|i| i as f32).collect(),
-        };
+        let labels: Vec<i32> = (0..self.images as i32).collect();
+        let labels = Tensor::from_values([self.images], labels).expect("a label an image");
         let inputs = [("features", &self.features()), (LABELS, &labels)];
         let outputs = program.run(&inputs).expect("the loss runs");
         outputs.to_tensors()
@@ -205,7 +201,7 @@ impl Case {
             check.sampled(name, name, 0, STABLE);
         }
         let counts = check.output("after.class_counts");
-        assert_eq!(counts.data.iter().sum::<f32>(), self.images as f32);
+        assert_eq!(counts.to_f32().iter().sum::<f32>(), self.images as f32);
     }
 }
 
@@ -214,7 +210,7 @@ struct Check<'a> {
     golden: &'a Golden,
     prefix: String,
     form: LossForm,
-    outputs: &'a [(String, Tensor)],
+    outputs: &'a [(String, Tensor<'static>)],
 }
 
 impl<'a> Check<'a> {
@@ -222,7 +218,7 @@ impl<'a> Check<'a> {
         golden: &'a Golden,
         prefix: String,
         form: LossForm,
-        outputs: &'a [(String, Tensor)],
+        outputs: &'a [(String, Tensor<'static>)],
     ) -> Self {
         Self {
             golden,
@@ -232,7 +228,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn output(&self, name: &str) -> &Tensor {
+    fn output(&self, name: &str) -> &Tensor<'static> {
         let found = self.outputs.iter().find(|(output, _)| output == name);
         &found.unwrap_or_else(|| panic!("no output {name}")).1
     }
@@ -245,7 +241,7 @@ impl<'a> Check<'a> {
     fn places(&self, name: &str, stored: &[&str]) {
         let expected = self.stored(stored);
         assert_eq!(
-            self.output(name).data,
+            *self.output(name).to_f32(),
             expected,
             "{}{name} {:?}",
             self.prefix,
@@ -254,20 +250,20 @@ impl<'a> Check<'a> {
     }
 
     fn values(&self, name: &str, stored: &[&str], tolerance: f64) {
-        let (got, expected) = (&self.output(name).data, self.stored(stored));
+        let (got, expected) = (self.output(name).to_f32(), self.stored(stored));
         assert_eq!(got.len(), expected.len(), "{}{name}", self.prefix);
-        self.compare(name, got, &expected, largest(&expected), tolerance);
+        self.compare(name, &got, &expected, largest(&expected), tolerance);
     }
 
     fn prefix(&self, name: &str, stored: &str, tolerance: f64) {
         let expected = self.stored(&[stored]);
-        let got = &self.output(name).data[..expected.len()];
+        let got = &self.output(name).to_f32()[..expected.len()];
         self.compare(name, got, &expected, largest(&expected), tolerance);
     }
 
     /// The gradients of both views' features.
     fn features(&self, kind: &str, tolerance: f64) {
-        let half = self.output("grad.features").data.len() / 2;
+        let half = self.output("grad.features").element_count() / 2;
         for (view, start) in [("F1", 0), ("F2", half)] {
             self.sampled("grad.features", &format!("{kind}.{view}"), start, tolerance);
         }
@@ -275,11 +271,11 @@ impl<'a> Check<'a> {
 
     /// Samples of a tensor that starts at `start` of an output.
     fn sampled(&self, name: &str, stored: &str, start: usize, tolerance: f64) {
-        let output = &self.output(name).data;
+        let output = self.output(name).to_f32();
         let indices = self.golden.indices(&format!("{}{stored}.idx", self.prefix));
         let got: Vec<f32> = indices.iter().map(|&index| output[start + index]).collect();
         let expected = self.stored(&[&format!("{stored}.val")]);
-        self.compare(stored, &got, &expected, largest(output), tolerance);
+        self.compare(stored, &got, &expected, largest(&output), tolerance);
     }
 
     fn compare(&self, name: &str, got: &[f32], expected: &[f32], scale: f64, tolerance: f64) {

@@ -28,11 +28,9 @@ fn network(model: &str, settings: &[&str]) -> Graph {
         .graph
 }
 
-fn seeded(stream: &str, shape: &[usize]) -> Tensor {
-    Tensor {
-        shape: shape.to_vec(),
-        data: seeded_values(Family::Vision, stream, shape),
-    }
+fn seeded(stream: &str, shape: &[usize]) -> Tensor<'static> {
+    let values = seeded_values(Family::Vision, stream, shape);
+    Tensor::from_values(shape, values).expect("as many values as the shape says")
 }
 
 /// The gradients of the loss by every parameter, as outputs `grad.NAME`; state as it leaves, as `after.NAME`.
@@ -52,7 +50,11 @@ fn with_gradients(graph: Graph, loss: ValueId) -> Graph {
     graph
 }
 
-fn run(graph: Graph, seeds: &Graph, inputs: &[(&str, &Tensor)]) -> Vec<(String, Tensor)> {
+fn run(
+    graph: Graph,
+    seeds: &Graph,
+    inputs: &[(&str, &Tensor<'_>)],
+) -> Vec<(String, Tensor<'static>)> {
     let weights = Arc::new(ModelWeights::seeded(seeds));
     let options = Options {
         mode: Mode::Exact,
@@ -66,7 +68,7 @@ fn run(graph: Graph, seeds: &Graph, inputs: &[(&str, &Tensor)]) -> Vec<(String, 
 fn check(
     golden: &Golden,
     prefix: &str,
-    outputs: &[(String, Tensor)],
+    outputs: &[(String, Tensor<'static>)],
     tolerance: impl Fn(&str) -> f64,
 ) -> usize {
     let mut compared = 0;
@@ -78,7 +80,7 @@ fn check(
             ((0..values.len()).collect(), values)
         } else if golden.shape(&format!("{stored}.idx")).is_some() {
             assert_eq!(
-                got.shape,
+                got.shape(),
                 golden.indices(&format!("{stored}.shape")),
                 "{stored}"
             );
@@ -87,11 +89,12 @@ fn check(
         } else {
             continue;
         };
-        let whole = got.data.iter().chain(&expected);
+        let got = got.to_f32();
+        let whole = got.iter().chain(&expected);
         let largest = whole.fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
         let mut worst = 0.0f64;
         for (&index, &want) in indices.iter().zip(&expected) {
-            let difference = (f64::from(got.data[index]) - f64::from(want)).abs() / largest;
+            let difference = (f64::from(got[index]) - f64::from(want)).abs() / largest;
             worst = if difference.is_nan() {
                 f64::INFINITY
             } else {
@@ -118,10 +121,7 @@ fn classifier(model: &str, fixture: &str, tolerance: impl Fn(&str) -> f64) {
     // The reference has batch statistics and no dropout.
     let graph = b.finish().expect("the loss fits").with_batch_statistics();
     let image = seeded("input.cnn_4x64x64", &[4, 3, 64, 64]);
-    let labels = Tensor {
-        shape: vec![4],
-        data: vec![3.0, 17.0, 0.0, 9.0],
-    };
+    let labels = Tensor::from_values([4], &[3, 17, 0, 9]).expect("four labels");
     let inputs = [("image", &image), ("labels", &labels)];
     let outputs = run(with_gradients(graph, loss), &network, &inputs);
     let golden = Golden::fixture(fixture);

@@ -30,7 +30,8 @@ struct Missing;
 impl WeightSource for Missing {
     fn read(&self, name: &str, _: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
         let name = name.to_owned();
-        Err(WeightError::Missing { name })
+        let weights = self.describe();
+        Err(WeightError::Missing { name, weights })
     }
     fn describe(&self) -> String {
         "missing".to_owned()

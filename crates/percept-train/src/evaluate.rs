@@ -74,13 +74,14 @@ pub fn evaluate(
             .zip(&batch.views)
             .collect();
         let outputs = program.run(&inputs)?;
-        let logits = outputs.get("logits").map_or(&[][..], |logits| &logits.data);
+        let logits = outputs.get("logits").map(|logits| logits.to_f32());
+        let logits = logits.unwrap_or_default();
         let found = logits.len() / batch.labels.len().max(1);
         if found != classes {
             let outputs = found;
             return Err(TrainError::Classes { outputs, classes });
         }
-        scores.add(logits, &batch.labels)?;
+        scores.add(&logits, &batch.labels)?;
         on_batch(scores.images());
     }
     Ok(Evaluated {

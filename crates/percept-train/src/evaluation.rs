@@ -27,7 +27,7 @@ impl Transform for Evaluation {
         let (size, to) = ([image.height, image.width], Some(self.size));
         let tensor = self.preprocess.apply(&image.pixels, size, to);
         let tensor = tensor.map_err(|error| TransformError::Other(error.into()))?;
-        planes.copy_from_slice(&tensor.data);
+        planes.copy_from_slice(&tensor.to_f32());
         Ok(())
     }
 }

@@ -3,10 +3,9 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use percept_data::Tensor;
 use percept_data::random::{Draws, hash};
 use percept_data::seeded::fnv1a64;
-use percept_graph::{Graph, Initializer, WeightError, WeightSource};
+use percept_graph::{Graph, Initializer, Tensor, WeightError, WeightSource};
 
 /// Parameters as training begins: what each layer declares, drawn from the seed and the parameter's name.
 pub struct InitialParameters {
@@ -30,6 +29,7 @@ impl WeightSource for InitialParameters {
     fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
         let missing = || WeightError::Missing {
             name: name.to_owned(),
+            weights: self.describe(),
         };
         let initializer = *self.initializers.get(name).ok_or_else(missing)?;
         let len = shape.iter().product();
@@ -78,7 +78,8 @@ impl WeightSource for LearnedParameters {
     fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
         let name = name.to_owned();
         let Some(tensor) = self.0.get(&name) else {
-            return Err(WeightError::Missing { name });
+            let weights = self.describe();
+            return Err(WeightError::Missing { name, weights });
         };
         if tensor.shape() != shape {
             let (expected, got) = (shape.to_vec(), tensor.shape().to_vec());
@@ -131,9 +132,7 @@ mod tests {
 
     #[test]
     fn learned_parameters_must_have_the_shape_that_is_asked_for() {
-        let tensor = Tensor::from_values(vec![2], &[1.0f32, 2.0])
-            .unwrap()
-            .into_owned();
+        let tensor = Tensor::from_values([2], vec![1.0f32, 2.0]).unwrap();
         let learned = LearnedParameters::new([("a".to_owned(), tensor)]);
         assert_eq!(*learned.read("a", &[2]).unwrap(), [1.0, 2.0]);
         assert!(matches!(

@@ -50,9 +50,9 @@ impl Probe {
 pub fn noise(learner: &Learner, images: usize, classes: usize) -> Batch {
     let [height, width] = learner.size;
     let shape = vec![images, 3, height, width];
-    let view = |name: &String| Tensor {
-        data: seeded_values(Family::Vision, &format!("input.{name}"), &shape),
-        shape: shape.clone(),
+    let view = |name: &String| {
+        let values = seeded_values(Family::Vision, &format!("input.{name}"), &shape);
+        Tensor::from_values(shape.clone(), values).expect("as many values as the shape says")
     };
     let label = |image: usize| (image % classes.max(1)) as i32;
     Batch {

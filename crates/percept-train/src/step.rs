@@ -6,13 +6,16 @@ use std::sync::Arc;
 use percept_data::loader::Batch;
 use percept_data::random::key;
 use percept_engine::{EngineError, Options, Program, Recording, TrainStep};
-use percept_graph::{LEARNING_RATE, PART_SHARE, RANDOM_COUNTER, StateKind, Tensor, WeightSource};
+use percept_graph::{
+    LEARNING_RATE, PART_SHARE, RANDOM_COUNTER, StateKind, Tensor, TensorError, WeightSource,
+};
 use percept_kernels::Cpu;
 
 use crate::parameters::LearnedParameters;
 use crate::{Learner, TrainConfig, TrainError};
 
-/// The counters of dropout travel as f32, which count exactly to here.
+/// The counters of dropout are i32, but older runs had them as f32, which count exactly to here: a resumed run goes on with
+/// the same numbers.
 const COUNTER_LIMIT: u64 = 1 << 24;
 
 /// A learner at work.
@@ -94,14 +97,14 @@ impl Step {
             let end = (begin + most).min(images);
             let share = (end - begin) as f64 / images as f64;
             let counter = inputs.done * self.parts as u64 + part as u64;
-            let part = part_inputs(&self.views, batch, begin..end);
+            let part = part_inputs(&self.views, batch, begin..end)?;
             let scalars = [
-                (LEARNING_RATE, number(inputs.rate)),
-                (PART_SHARE, number(share)),
+                (LEARNING_RATE, Tensor::scalar(inputs.rate as f32)),
+                (PART_SHARE, Tensor::scalar(share as f32)),
                 (RANDOM_COUNTER, random_counter(self.seed, counter)),
             ];
             let wanted = self.network.program().graph().inputs().to_vec();
-            let given: Vec<(&str, &Tensor)> = wanted
+            let given: Vec<(&str, &Tensor<'_>)> = wanted
                 .iter()
                 .filter_map(|input| {
                     let scalar = scalars.iter().find(|(name, _)| *name == input.name);
@@ -115,8 +118,8 @@ impl Step {
                 None => self.network.step(&given)?,
             };
             let value = |name: &str| {
-                let output = outputs.get(name)?;
-                output.data.first().map(|&value| f64::from(value))
+                let values = outputs.get(name)?.to_f64();
+                values.first().copied()
             };
             outcome.loss += share * value(&self.loss).unwrap_or(f64::NAN);
             for name in &self.metrics {
@@ -125,7 +128,7 @@ impl Step {
             }
             if let Some(logits) = outputs.get("logits") {
                 let labels = &batch.labels[begin..end];
-                *right.get_or_insert(0) += count_right(&logits.data, labels);
+                *right.get_or_insert(0) += count_right(&logits.to_f32(), labels);
             }
         }
         outcome.accuracy = right.map(|right: usize| right as f64 / images as f64);
@@ -149,7 +152,7 @@ impl Step {
         let mut inputs = Vec::new();
         for name in &names {
             let tensor = match name.as_str() {
-                LEARNING_RATE => number(rate),
+                LEARNING_RATE => Tensor::scalar(rate as f32),
                 name => self.network.state(name)?,
             };
             inputs.push((name.as_str(), tensor));
@@ -164,7 +167,7 @@ impl Step {
         }
         for (name, mut sum) in inputs {
             if name != LEARNING_RATE {
-                sum.data.fill(0.0);
+                sum.values_mut::<f32>()?.fill(0.0);
                 self.network.set_state(name, &sum)?;
             }
         }
@@ -172,17 +175,14 @@ impl Step {
     }
 
     /// Everything that the next step reads, by name: parameters, running statistics, moments.
-    pub(crate) fn state(
-        &mut self,
-    ) -> Result<Vec<(String, percept_data::Tensor<'static>)>, EngineError> {
+    pub(crate) fn state(&mut self) -> Result<Vec<(String, Tensor<'static>)>, EngineError> {
         let mut tensors = Vec::new();
         for (name, is_network) in self.state_names() {
             let tensor = match (&mut self.update, is_network) {
                 (Some(update), false) => update.state(&name)?,
                 _ => self.network.state(&name)?,
             };
-            let tensor = percept_data::Tensor::from_values(tensor.shape, &tensor.data);
-            tensors.push((name, tensor.expect("a tensor has its shape").into_owned()));
+            tensors.push((name, tensor));
         }
         Ok(tensors)
     }
@@ -190,24 +190,20 @@ impl Step {
     /// Goes back to where a state was taken. Every name must be there.
     pub(crate) fn restore(
         &mut self,
-        tensors: &[(String, percept_data::Tensor<'static>)],
+        tensors: &[(String, Tensor<'static>)],
     ) -> Result<(), EngineError> {
         let tensors: BTreeMap<&str, _> = tensors.iter().map(|(n, t)| (n.as_str(), t)).collect();
         for (name, is_network) in self.state_names() {
             let Some(tensor) = tensors.get(name.as_str()) else {
                 return Err(EngineError::UnknownState { name });
             };
-            let tensor = Tensor {
-                shape: tensor.shape().to_vec(),
-                data: tensor.to_f32().into_owned(),
-            };
             if is_network {
-                self.network.set_state(&name, &tensor)?;
+                self.network.set_state(&name, tensor)?;
             }
             if let Some(update) = &mut self.update
                 && update.program().graph().state(&name).is_some()
             {
-                update.set_state(&name, &tensor)?;
+                update.set_state(&name, tensor)?;
             }
         }
         Ok(())
@@ -242,36 +238,26 @@ pub(crate) fn part_inputs(
     views: &[String],
     batch: &Batch,
     part: std::ops::Range<usize>,
-) -> Vec<(String, Tensor)> {
+) -> Result<Vec<(String, Tensor<'static>)>, TensorError> {
     let mut inputs = Vec::new();
     for (name, view) in views.iter().zip(&batch.views) {
-        let picture: usize = view.shape.iter().skip(1).product();
-        let mut shape = view.shape.clone();
-        shape[0] = part.len();
-        let data = view.data[part.start * picture..part.end * picture].to_vec();
-        inputs.push((name.clone(), Tensor { shape, data }));
+        let (shape, pixels) = view.read::<f32>()?;
+        let picture: usize = shape[1..].iter().product();
+        let pixels = pixels[part.start * picture..part.end * picture].to_vec();
+        let shape = [&[part.len()], &shape[1..]].concat();
+        inputs.push((name.clone(), Tensor::from_values(shape, pixels)?));
     }
-    let labels = batch.labels[part].iter().map(|&label| label as f32);
-    let data: Vec<f32> = labels.collect();
-    let shape = vec![data.len()];
-    inputs.push(("labels".to_owned(), Tensor { shape, data }));
-    inputs
+    let labels = batch.labels[part].to_vec();
+    let labels = Tensor::from_values([labels.len()], labels)?;
+    inputs.push(("labels".to_owned(), labels));
+    Ok(inputs)
 }
 
-pub(crate) fn number(value: f64) -> Tensor {
-    Tensor {
-        shape: Vec::new(),
-        data: vec![value as f32],
-    }
-}
-
-/// What dropout follows from: the seed, folded to what an f32 holds, and the part of the run.
-pub(crate) fn random_counter(seed: u64, count: u64) -> Tensor {
-    let seed = key(&[seed, u64::from_le_bytes(*b"dropout.")]) % COUNTER_LIMIT;
-    Tensor {
-        shape: vec![2],
-        data: vec![seed as f32, (count % COUNTER_LIMIT) as f32],
-    }
+/// What dropout follows from: the seed, folded, and the part of the run.
+pub(crate) fn random_counter(seed: u64, count: u64) -> Tensor<'static> {
+    let seed = key(&[seed, u64::from_le_bytes(*b"dropout.")]);
+    let counters = [seed, count].map(|counter| (counter % COUNTER_LIMIT) as i32);
+    Tensor::from_values([2], counters.to_vec()).expect("two counters")
 }
 
 fn count_right(logits: &[f32], labels: &[i32]) -> usize {

@@ -4,8 +4,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use percept_data::Tensor;
 use percept_data::loader::Position;
+use percept_graph::Tensor;
 use percept_train::checkpoint::latest;
 use percept_train::{CheckpointFolder, CheckpointWriter, RunState, Schedule, Snapshot};
 
@@ -13,7 +13,7 @@ use percept_train::{CheckpointFolder, CheckpointWriter, RunState, Schedule, Snap
 const RUN: &str = "PERCEPT_FULL_DISK_TEST_RUN";
 
 fn snapshot(step: u64, bytes: usize) -> Snapshot {
-    let tensor = Tensor::from_values(vec![bytes], &vec![step as u8; bytes]).map(Tensor::into_owned);
+    let tensor = Tensor::from_values([bytes], vec![step as u8; bytes]);
     Snapshot {
         state: RunState {
             model: "large".to_owned(),

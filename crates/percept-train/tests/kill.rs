@@ -5,9 +5,9 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use percept_data::Tensor;
 use percept_data::loader::Position;
 use percept_data::random::Draws;
+use percept_graph::Tensor;
 use percept_train::checkpoint::{Best, latest};
 use percept_train::{
     CheckpointFolder, CheckpointWriter, MetricsLog, Phase, Record, RunState, Schedule, Snapshot,

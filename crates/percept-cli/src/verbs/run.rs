@@ -127,8 +127,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
             let logits = outputs
                 .get("logits")
                 .ok_or_else(|| Fail::usage("the network has no `logits`"))?;
-            let classes = logits.shape.last().copied().unwrap_or(1).max(1);
-            for (name, row) in item.names.iter().zip(logits.data.chunks(classes)) {
+            let classes = logits.shape().last().copied().unwrap_or(1).max(1);
+            for (name, row) in item.names.iter().zip(logits.to_f32().chunks(classes)) {
                 predictions.push((
                     name.clone(),
                     imagenet::top(row, args.top.unwrap_or(TOP_CLASSES)),
@@ -136,7 +136,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
             }
         }
         if let Some(rows) = outputs.get("detections") {
-            let found = read_detections(&rows.data, item.names.len());
+            let found = read_detections(&rows.to_f32(), item.names.len());
             for (sample, boxes) in found.into_iter().enumerate() {
                 let found = Found::new(item.names[sample].clone(), boxes);
                 if let (Some(path), Some(sweep)) = (&args.picture, item.sweeps.get(sample)) {
@@ -147,8 +147,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
                 detections.push(found);
             }
         }
-        for output in outputs.iter() {
-            shapes.push(json!({"input": item.names, "name": output.name, "shape": output.shape}));
+        for (name, tensor) in outputs.iter() {
+            shapes.push(json!({"input": item.names, "name": name, "shape": tensor.shape()}));
         }
         if args.save.is_some() {
             let prefix = if sources.len() > 1 {
@@ -262,7 +262,7 @@ impl Sources {
                 let sweeps = args.points.sweeps(&args.input, &batches[index], cpu)?;
                 return Ok(Item {
                     names: sweeps.iter().map(|sweep| sweep.name.clone()).collect(),
-                    tensors: tensors_of(&sweeps),
+                    tensors: tensors_of(&sweeps)?,
                     sweeps,
                 });
             }
@@ -288,7 +288,7 @@ impl Sources {
             .find(|(name, _)| name == "counts")
             .or(tensors.first());
         let samples = first
-            .and_then(|(_, tensor)| tensor.shape.first().copied())
+            .and_then(|(_, tensor)| tensor.shape().first().copied())
             .unwrap_or(1);
         // Tensors and seeded inputs are numbered when there are several samples; images have names.
         let numbered = |name: &String| (0..samples).map(move |i| format!("{name} [{i}]")).collect();
@@ -315,7 +315,7 @@ fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
 
 /// Decodes and preprocesses images and stacks them.
 fn image_batch(files: &[PathBuf], args: &Args, model: &Model) -> Result<Tensors> {
-    let mut stacked = Tensor::default();
+    let (mut shape, mut stacked) = (Vec::new(), Vec::new());
     for path in files {
         let image = read_image(path)?;
         let tensor = model
@@ -326,23 +326,24 @@ fn image_batch(files: &[PathBuf], args: &Args, model: &Model) -> Result<Tensors>
             )
             .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
             .bad_input()?;
-        if stacked.shape.is_empty() {
-            stacked.shape = tensor.shape.clone();
-            stacked.shape[0] = 0;
+        if shape.is_empty() {
+            shape = tensor.shape().to_vec();
+            shape[0] = 0;
         }
-        if stacked.shape[1..] != tensor.shape[1..] {
+        if shape[1..] != tensor.shape()[1..] {
             let message = format!(
                 "{}: becomes {:?}, the batch is {:?}",
                 path.display(),
-                &tensor.shape[1..],
-                &stacked.shape[1..]
+                &tensor.shape()[1..],
+                &shape[1..]
             );
             return Err(Fail::bad_input(message)
                 .hint("give --size, or --batch 1 for images of different sizes"));
         }
-        stacked.shape[0] += 1;
-        stacked.data.extend(tensor.data);
+        shape[0] += 1;
+        stacked.extend_from_slice(&tensor.to_f32());
     }
+    let stacked = Tensor::from_values(shape, stacked).bug()?;
     Ok(vec![("image".to_owned(), stacked)])
 }
 
@@ -365,15 +366,9 @@ impl SaveFormat {
     }
 
     fn write(self, path: &Path, tensors: &Tensors) -> Result<()> {
-        let mut stored = Vec::new();
-        for (name, tensor) in tensors {
-            let view =
-                percept_data::Tensor::from_values(tensor.shape.clone(), &tensor.data).bug()?;
-            stored.push((name.clone(), view));
-        }
         match self {
-            SaveFormat::Safetensors => write_safetensors(path, &stored, &BTreeMap::new())?,
-            SaveFormat::Npz => write_npz(path, &stored)?,
+            SaveFormat::Safetensors => write_safetensors(path, tensors, &BTreeMap::new())?,
+            SaveFormat::Npz => write_npz(path, tensors)?,
         }
         Ok(())
     }
@@ -406,7 +401,7 @@ fn describe(
     if let Some(path) = &args.save {
         let mut table = Table::new(&["<tensor", "<shape"]);
         for (name, tensor) in saved {
-            table.row([name.clone(), format!("{:?}", tensor.shape)]);
+            table.row([name.clone(), format!("{:?}", tensor.shape())]);
         }
         text += &format!("{}\n{}", path.display(), table.render());
     }

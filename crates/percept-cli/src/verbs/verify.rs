@@ -6,13 +6,13 @@ use clap::ValueEnum;
 use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
 use percept_engine::{Program, run_reference};
-use percept_graph::{Graph, GraphError, Tensor};
+use percept_graph::{Graph, GraphError};
 use percept_models::nearest;
 use percept_report::Table;
 use serde_json::json;
 
 use crate::fail::{Blame, Fail, Result};
-use crate::inputs::{InputArgs, Tensors};
+use crate::inputs::{InputArgs, Tensors, read_input};
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::Outcome;
@@ -91,7 +91,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         graph = graph.with_output(&format!("expect.{}", expected.name), value);
     }
     let weights = args.model.load(&model, common)?;
-    let named: Vec<(&str, &Tensor)> = inputs
+    let named: Vec<(&str, &percept_graph::Tensor<'_>)> = inputs
         .iter()
         .map(|(name, tensor)| (name.as_str(), tensor))
         .collect();
@@ -99,15 +99,11 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         DTypeArg::F32 => {
             let mut program = Program::new(graph, weights, common.cpu()?, args.engine.options());
             let outputs = program.run(&named)?;
-            let widen = |data: &[f32]| data.iter().map(|&v| f64::from(v)).collect();
             outputs
                 .iter()
-                .map(|output| {
-                    (
-                        output.name.to_owned(),
-                        output.shape.clone(),
-                        widen(&output.data),
-                    )
+                .map(|(name, tensor)| {
+                    let (shape, values) = (tensor.shape().to_vec(), tensor.to_f64().into_owned());
+                    (name.to_owned(), shape, values)
                 })
                 .collect()
         }
@@ -266,11 +262,8 @@ fn read_inputs(args: &Args, file: &Safetensors, model: &percept_models::Model) -
             _ => None,
         };
         let tensor = match stored {
-            Some(stored) => Tensor {
-                shape: file.shape(&stored).unwrap_or_default(),
-                data: file.read_f32(&stored).bad_input()?.into_owned(),
-            },
-            None => args.input.seeded(name, shape),
+            Some(stored) => read_input(file, &stored, model, name)?,
+            None => args.input.seeded(model, name, shape),
         };
         inputs.push((name.to_owned(), tensor));
     }

@@ -8,8 +8,8 @@ use thiserror::Error;
 pub use self::npy::{read_npy, write_npy};
 pub use self::npz::{read_npz, write_npz};
 use crate::error::FaultKind;
-use crate::tensor::DType;
 use crate::zip::ZipFault;
+use percept_graph::DType;
 
 /// What is wrong with an npy or npz file.
 #[derive(Debug, Error)]

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::ArrayFault;
 use crate::atomic::write_atomically;
 use crate::error::{FileError, describe_content};
-use crate::tensor::{DType, Tensor, byte_length};
+use percept_graph::{DType, Tensor, byte_length};
 
 const MAGIC: &[u8] = b"\x93NUMPY";
 /// The data begins at a multiple of this, as numpy writes it.
@@ -105,6 +105,7 @@ pub(super) fn encode_header(tensor: &Tensor<'_>) -> Result<Vec<u8>, ArrayFault> 
         }
         DType::I8 => "|i1",
         DType::U8 => "|u1",
+        DType::I16 => "<i2",
         DType::I32 => "<i4",
         DType::I64 => "<i8",
         DType::Bool => "|b1",
@@ -142,6 +143,7 @@ fn dtype_described(descr: &str) -> Option<DType> {
         "<f2" => DType::F16,
         "|i1" | "<i1" => DType::I8,
         "|u1" | "<u1" => DType::U8,
+        "<i2" => DType::I16,
         "<i4" => DType::I32,
         "<i8" => DType::I64,
         "|b1" | "<b1" => DType::Bool,

@@ -8,8 +8,8 @@ use super::ArrayFault;
 use super::npy::{encode_header, parse_npy};
 use crate::atomic::write_atomically;
 use crate::error::{Fault, FileError, describe_content};
-use crate::tensor::Tensor;
 use crate::zip::{ZipDirectory, ZipWriter};
+use percept_graph::Tensor;
 
 /// Reads every array of a `.npz` file (plain or compressed), in file order.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor<'static>)>, FileError> {
@@ -57,7 +57,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::tensor::DType;
+    use percept_graph::DType;
 
     const BY_NUMPY: &[u8] = include_bytes!("../../tests/fixtures/numpy.npz");
 

@@ -24,9 +24,9 @@ use self::storages::Storages;
 use self::value::{ValueId, Values};
 use self::view::StoredTensor;
 use crate::error::{FileError, describe_content};
-use crate::tensor::{DType, Tensor};
-use crate::weights::{TensorSource, WeightError};
+use crate::weights::{TensorSource, missing};
 use crate::zip::ZipDirectory;
+use percept_graph::{DType, Tensor, WeightError};
 
 /// A checkpoint of which one dict of tensors is open.
 pub struct Checkpoint {
@@ -102,9 +102,7 @@ impl TensorSource for Checkpoint {
     }
 
     fn read(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
-        let tensor = self
-            .tensor(name)
-            .ok_or_else(|| WeightError::not_found(self, name))?;
+        let tensor = self.tensor(name).ok_or_else(|| missing(self, name))?;
         Ok(tensor
             .read(name, &self.storages, &self.file)
             .map_err(|fault| FileError::new(&self.path, fault))?)

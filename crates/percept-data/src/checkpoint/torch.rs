@@ -2,7 +2,7 @@
 //! a "call" of a known name builds the value that it stands for, of any other name an opaque one.
 
 use super::value::{ElementType, Global, Storage, TensorView, Value, ValueId, Values};
-use crate::tensor::DType;
+use percept_graph::DType;
 
 /// What `global(*arguments)` gives; none when a known global gets arguments that it cannot take.
 pub(crate) fn call<'a>(
@@ -167,6 +167,7 @@ fn storage_type(class: &str) -> Option<DType> {
         "BFloat16Storage" => DType::BF16,
         "CharStorage" => DType::I8,
         "ByteStorage" | "UntypedStorage" => DType::U8,
+        "ShortStorage" => DType::I16,
         "IntStorage" => DType::I32,
         "LongStorage" => DType::I64,
         "BoolStorage" => DType::Bool,
@@ -182,6 +183,7 @@ fn dtype_named(name: &str) -> Option<DType> {
         "bfloat16" => DType::BF16,
         "int8" => DType::I8,
         "uint8" => DType::U8,
+        "int16" | "short" => DType::I16,
         "int32" | "int" => DType::I32,
         "int64" | "long" => DType::I64,
         "bool" => DType::Bool,

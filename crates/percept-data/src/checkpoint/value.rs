@@ -1,7 +1,7 @@
 //! What a pickle builds: values in one arena, referring to each other by index, so that shared and
 //! cyclic structures cost nothing and nothing is ever copied or dropped recursively.
 
-use crate::tensor::DType;
+use percept_graph::DType;
 
 /// A value's place in the arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

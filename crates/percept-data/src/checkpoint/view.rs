@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::fault::CheckpointFault;
 use super::storages::Storages;
 use super::value::TensorView;
-use crate::tensor::{DType, Tensor, byte_length, element_count};
+use percept_graph::{DType, Tensor, byte_length, element_count};
 
 /// An expanded (stride 0) tensor may be larger than its storage, up to this; no file can claim memory it does not fill.
 pub(crate) const MAX_EXPANDED_BYTES: usize = 64 << 20;

@@ -70,7 +70,7 @@ impl Default for LoaderConfig {
 #[derive(Clone, Debug)]
 pub struct Batch {
     /// The views, each [N, 3, H, W]; N is less than asked for where pictures were skipped.
-    pub views: Vec<Tensor>,
+    pub views: Vec<Tensor<'static>>,
     /// The label of each picture.
     pub labels: Vec<i32>,
     /// The place of each picture in the dataset.

@@ -215,7 +215,7 @@ impl Queue {
                 data.extend_from_slice(&picture[view * view_len..][..view_len]);
             }
             let shape = vec![pictures.len(), 3, height, width];
-            Tensor { shape, data }
+            Tensor::from_values(shape, data).expect("as many pictures as the shape says")
         });
         Batch {
             views: views.collect(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fault::SafetensorsFault;
 use crate::error::describe_content;
-use crate::tensor::{DType, byte_length};
+use percept_graph::{DType, byte_length};
 
 /// Bytes before the header: its length as u64.
 pub(super) const PREFIX_BYTES: usize = 8;
@@ -189,6 +189,7 @@ pub(super) fn dtype_named(name: &str) -> Option<DType> {
         "BF16" => DType::BF16,
         "I8" => DType::I8,
         "U8" => DType::U8,
+        "I16" => DType::I16,
         "I32" => DType::I32,
         "I64" => DType::I64,
         "BOOL" => DType::Bool,

@@ -13,8 +13,8 @@ pub use self::fault::SafetensorsFault;
 use self::header::{Entry, Header, dtype_named};
 pub use self::write::write_safetensors;
 use crate::error::FileError;
-use crate::tensor::{DType, Tensor};
-use crate::weights::{TensorSource, WeightError};
+use crate::weights::{TensorSource, missing};
+use percept_graph::{DType, Tensor, WeightError};
 
 /// A safetensors file, mapped into memory.
 pub struct Safetensors {
@@ -70,9 +70,7 @@ impl TensorSource for Safetensors {
     }
 
     fn read(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
-        let entry = self
-            .entry(name)
-            .ok_or_else(|| WeightError::not_found(self, name))?;
+        let entry = self.entry(name).ok_or_else(|| missing(self, name))?;
         let dtype = dtype_named(&entry.dtype).ok_or_else(|| {
             let (tensor, dtype) = (name.to_owned(), entry.dtype.clone());
             FileError::new(
@@ -150,7 +148,7 @@ mod tests {
         assert!(matches!(lent, Cow::Borrowed(_)));
         file.release("w");
         assert_eq!(lent[5], 6.0);
-        assert!(matches!(file.read("v"), Err(WeightError::NotFound { .. })));
+        assert!(matches!(file.read("v"), Err(WeightError::Missing { .. })));
         assert_eq!(read_safetensors(&path).unwrap().len(), 4);
     }
 

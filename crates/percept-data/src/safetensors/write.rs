@@ -9,7 +9,7 @@ use super::fault::SafetensorsFault;
 use super::header::{METADATA_KEY, PREFIX_BYTES, TensorInfo, name_of};
 use crate::atomic::write_atomically;
 use crate::error::FileError;
-use crate::tensor::Tensor;
+use percept_graph::Tensor;
 
 /// Writes `tensors` and free-form `metadata` to `path`, beside and renamed.
 ///

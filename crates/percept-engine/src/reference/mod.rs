@@ -12,7 +12,7 @@ use percept_kernels::reference::{self, Real, gradient};
 use percept_kernels::strides::{Odometer, broadcast_strides, contiguous_strides};
 use percept_kernels::{Cpu, Isa};
 
-use crate::defining::{Defining, as_integers, in_memory, numbers_of};
+use crate::defining::Defining;
 use crate::segment::bind_output;
 use crate::{EngineError, shapes};
 
@@ -24,15 +24,25 @@ pub struct RealTensor<T> {
     pub data: Vec<T>,
 }
 
+impl<T: Real> RealTensor<T> {
+    fn of(tensor: &Tensor<'_>) -> Self {
+        let values = tensor.to_f64();
+        Self {
+            shape: tensor.shape().to_vec(),
+            data: values.iter().map(|&value| T::from_f64(value)).collect(),
+        }
+    }
+}
+
 /// Runs a graph on reference kernels and returns its outputs, in order.
 pub fn run_reference<T: Real>(
     graph: &Graph,
     weights: &dyn WeightSource,
-    inputs: &[(&str, &Tensor)],
+    inputs: &[(&str, &Tensor<'_>)],
 ) -> Result<Vec<(String, RealTensor<T>)>, EngineError> {
     let shapes: Vec<(&str, Vec<usize>)> = inputs
         .iter()
-        .map(|(name, t)| (*name, t.shape.clone()))
+        .map(|(name, tensor)| (*name, tensor.shape().to_vec()))
         .collect();
     let mut bindings = graph.bind(&shapes)?;
     let mut values: BTreeMap<ValueId, RealTensor<T>> = BTreeMap::new();
@@ -41,18 +51,16 @@ pub fn run_reference<T: Real>(
             .iter()
             .find(|(name, _)| *name == input.name)
             .expect("bind checked the names");
-        let data = tensor
-            .data
-            .iter()
-            .map(|&v| T::from_f64(f64::from(v)))
-            .collect();
-        values.insert(
-            input.value,
-            RealTensor {
-                shape: tensor.shape.clone(),
-                data,
-            },
-        );
+        let (expected, got) = (graph.value(input.value).ty.dtype, tensor.dtype());
+        if got != expected {
+            let input = input.name.clone();
+            return Err(EngineError::InputType {
+                input,
+                expected,
+                got,
+            });
+        }
+        values.insert(input.value, RealTensor::of(tensor));
     }
     for state in graph.states() {
         let shape = graph.value_shape(state.value, &bindings)?;
@@ -372,7 +380,7 @@ fn define<T: Real>(
         .map(|(arg, ty)| {
             let values = arg.data.iter().map(|value| value.to_f64());
             match ty.dtype {
-                DType::I32 => in_memory(values.map(|value| value as i32).collect()),
+                DType::I32 => bytemuck::cast_vec(values.map(|value| value as i32).collect()),
                 _ => values.map(|value| value as f32).collect(),
             }
         })
@@ -382,20 +390,7 @@ fn define<T: Real>(
     let outputs = kernel
         .run(&cpu, &reads)
         .map_err(|message| failed(node, message))?;
-    let widened = outputs
-        .into_iter()
-        .zip(graph.output_types(node))
-        .map(|(output, ty)| {
-            let values = match ty.dtype {
-                DType::I32 => numbers_of(as_integers(&output.data)),
-                _ => output.data,
-            };
-            RealTensor {
-                shape: output.shape,
-                data: values.iter().map(|&v| T::from_f64(f64::from(v))).collect(),
-            }
-        });
-    Ok(Some(widened.collect()))
+    Ok(Some(outputs.iter().map(RealTensor::of).collect()))
 }
 
 fn failed(node: &Node, message: String) -> EngineError {

@@ -27,14 +27,14 @@ impl TrainStep {
     }
 
     /// Runs one step: the state moves, and the graph's outputs (the loss, for one) come out.
-    pub fn step(&mut self, inputs: &[(&str, &Tensor)]) -> Result<Outputs<'_>, EngineError> {
+    pub fn step(&mut self, inputs: &[(&str, &Tensor<'_>)]) -> Result<Outputs<'_>, EngineError> {
         self.program.run(inputs)
     }
 
     /// Runs one step, noting the time of every node in `recording`.
     pub fn step_recorded(
         &mut self,
-        inputs: &[(&str, &Tensor)],
+        inputs: &[(&str, &Tensor<'_>)],
         recording: &mut Recording,
     ) -> Result<Outputs<'_>, EngineError> {
         self.program.run_recorded(inputs, Some(recording))
@@ -55,12 +55,12 @@ impl TrainStep {
     }
 
     /// The state of this name, as it is now.
-    pub fn state(&mut self, name: &str) -> Result<Tensor, EngineError> {
+    pub fn state(&mut self, name: &str) -> Result<Tensor<'static>, EngineError> {
         self.program.state(name)
     }
 
     /// Sets the state of this name: what a checkpoint does.
-    pub fn set_state(&mut self, name: &str, value: &Tensor) -> Result<(), EngineError> {
+    pub fn set_state(&mut self, name: &str, value: &Tensor<'_>) -> Result<(), EngineError> {
         self.program.set_state(name, value)
     }
 }

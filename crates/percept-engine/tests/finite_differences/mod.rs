@@ -23,12 +23,9 @@ pub fn hashed(name: &str, index: usize) -> f32 {
 }
 
 /// A tensor of such numbers.
-pub fn tensor(name: &str, shape: &[usize]) -> Tensor {
-    let len = shape.iter().product();
-    Tensor {
-        shape: shape.to_vec(),
-        data: (0..len).map(|i| hashed(name, i)).collect(),
-    }
+pub fn tensor(name: &str, shape: &[usize]) -> Tensor<'static> {
+    let values = (0..shape.iter().product()).map(|i| hashed(name, i));
+    Tensor::from_values(shape, values.collect::<Vec<_>>()).unwrap()
 }
 
 /// Weights that can be moved one by one.
@@ -57,9 +54,9 @@ impl WeightSource for Movable {
 /// A network of one op with some inputs; those in `fixed` get no gradient.
 pub struct Case {
     builder: RefCell<Builder>,
-    inputs: Vec<(String, Tensor)>,
+    inputs: Vec<(String, Tensor<'static>)>,
     differentiated: Vec<ValueId>,
-    late: Option<(String, Tensor)>,
+    late: Option<(String, Tensor<'static>)>,
 }
 
 impl Case {
@@ -74,33 +71,29 @@ impl Case {
     }
 
     /// An input that gets a gradient.
-    pub fn input(&mut self, name: &str, value: Tensor) -> ValueId {
+    pub fn input(&mut self, name: &str, value: Tensor<'static>) -> ValueId {
         let id = self.fixed(name, value);
         self.differentiated.push(id);
         id
     }
 
     /// An input without gradient.
-    pub fn fixed(&mut self, name: &str, value: Tensor) -> ValueId {
-        let shape: Vec<Dim> = value.shape.iter().map(|&size| Dim::from(size)).collect();
+    pub fn fixed(&mut self, name: &str, value: Tensor<'static>) -> ValueId {
+        let shape: Vec<Dim> = value.shape().iter().map(|&size| Dim::from(size)).collect();
         self.inputs.push((name.to_owned(), value));
         self.builder.get_mut().input(name, shape)
     }
 
     /// An input of integers.
     pub fn integers(&mut self, name: &str, shape: &[usize], values: &[i32]) -> ValueId {
-        let data = values.iter().map(|&value| value as f32).collect();
-        let value = Tensor {
-            shape: shape.to_vec(),
-            data,
-        };
+        let value = Tensor::from_values(shape, values.to_vec()).unwrap();
         self.inputs.push((name.to_owned(), value));
         let shape: Vec<Dim> = shape.iter().map(|&size| Dim::from(size)).collect();
         self.builder.get_mut().integer_input(name, shape)
     }
 
     /// The value of an input that a rewrite will add.
-    pub fn late_input(&mut self, name: &str, value: Tensor) {
+    pub fn late_input(&mut self, name: &str, value: Tensor<'static>) {
         self.late = Some((name.to_owned(), value));
     }
 
@@ -148,7 +141,12 @@ impl Case {
 }
 
 /// The analytic gradients against differences of the loss.
-fn compare(graph: Graph, loss: ValueId, inputs_moved: Vec<ValueId>, inputs: Vec<(String, Tensor)>) {
+fn compare(
+    graph: Graph,
+    loss: ValueId,
+    inputs_moved: Vec<ValueId>,
+    inputs: Vec<(String, Tensor<'static>)>,
+) {
     let trainable = graph.states().iter().filter(|state| {
         !state.name.ends_with("running_mean") && !state.name.ends_with("running_var")
     });
@@ -168,9 +166,10 @@ fn compare(graph: Graph, loss: ValueId, inputs_moved: Vec<ValueId>, inputs: Vec<
     let weights = Movable::default();
     let mut inputs = inputs;
     let run = |weights: &Movable,
-               inputs: &[(String, Tensor)]|
+               inputs: &[(String, Tensor<'static>)]|
      -> BTreeMap<String, RealTensor<f64>> {
-        let inputs: Vec<(&str, &Tensor)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+        let inputs: Vec<(&str, &Tensor<'_>)> =
+            inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
         let outputs = run_reference::<f64>(&result.graph, weights, &inputs);
         outputs
             .unwrap_or_else(|error| panic!("{error}"))
@@ -203,15 +202,15 @@ fn compare(graph: Graph, loss: ValueId, inputs_moved: Vec<ValueId>, inputs: Vec<
             .position(|i| i.value == value)
             .expect("an input");
         let name = inputs[position].0.clone();
-        let len = inputs[position].1.data.len();
+        let len = inputs[position].1.element_count();
         check(&name, value, len, &mut |index| {
-            let centre = inputs[position].1.data[index];
+            let centre = inputs[position].1.values::<f32>().unwrap()[index];
             let [low, high] = [centre - STEP, centre + STEP];
             let [below, above] = [low, high].map(|at| {
-                inputs[position].1.data[index] = at;
+                inputs[position].1.values_mut::<f32>().unwrap()[index] = at;
                 loss_of(run(&weights, &inputs))
             });
-            inputs[position].1.data[index] = centre;
+            inputs[position].1.values_mut::<f32>().unwrap()[index] = centre;
             (above - below) / (f64::from(high) - f64::from(low))
         });
     }

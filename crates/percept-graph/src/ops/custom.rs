@@ -1,8 +1,9 @@
 //! Ops that a model brings itself: matching, selection, non-maximum suppression.
 //!
-//! A custom op has the duties of any other op and computes on plain tensors. It may define symbols: when
-//! its shape rule names a symbol that no input has, the run binds it to the size that came out.
+//! A custom op has the duties of any other op and computes on typed tensors, with the machine that the run gives it. It may
+//! define symbols: when its shape rule names a symbol that no input has, the run binds it to the size that came out.
 
+use std::any::{Any, type_name};
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -10,19 +11,45 @@ use super::{Constant, Op, Operator};
 use crate::Tensor;
 use crate::training::{Backward, Differentiable};
 
+/// What a custom op is run with besides its inputs.
+///
+/// Graphs know no machine: the engine hands over the one that it runs on, and the op asks for the kind it was written for.
+#[derive(Clone, Copy)]
+pub struct OpContext<'a> {
+    machine: &'a dyn Any,
+}
+
+impl<'a> OpContext<'a> {
+    /// A run on this machine: instruction set, threads, working memory.
+    pub fn new<M: Any>(machine: &'a M) -> Self {
+        Self { machine }
+    }
+
+    /// The machine, when it is an `M`.
+    pub fn machine<M: Any>(&self) -> Result<&'a M, String> {
+        let machine = self.machine.downcast_ref();
+        machine.ok_or_else(|| format!("runs on a {} only", type_name::<M>()))
+    }
+}
+
 /// An op outside the built-in families.
 pub trait CustomOp: Operator + Debug + Send + Sync {
     /// This op as a plain operator.
     fn as_operator(&self) -> &dyn Operator;
 
     /// Computes the outputs; the message of an error names what was wrong with the inputs.
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String>;
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String>;
 
-    /// Computes floating-point outputs whose sizes the inputs tell where they belong, which saves large outputs a copy;
-    /// `None` when the op only [runs](CustomOp::run).
+    /// Computes f32 outputs whose sizes the inputs tell where they belong, which saves large outputs a copy; `None` when the
+    /// op only [runs](CustomOp::run).
     fn run_into(
         &self,
-        _inputs: &[(&[usize], &[f32])],
+        _context: &OpContext<'_>,
+        _inputs: &[Tensor<'_>],
         _outputs: &mut [&mut [f32]],
     ) -> Option<Result<(), String>> {
         None

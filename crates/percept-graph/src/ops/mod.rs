@@ -29,7 +29,7 @@ pub use activation_gradient::{ActivationGradient, SoftmaxGradient};
 pub use attention::{Attention, AttentionGradient};
 pub use conv::{Conv2d, ConvTranspose2d};
 pub use conv_gradient::{Conv2dInputGradient, Conv2dWeightGradient};
-pub use custom::CustomOp;
+pub use custom::{CustomOp, OpContext};
 pub use elementwise::{Affine, Binary, BinaryKind, Dropout, LayerScale};
 pub use gather::{Gather, ScatterAdd};
 pub use layout::{Concat, Expand, Pad, Permute, Reshape, Slice};

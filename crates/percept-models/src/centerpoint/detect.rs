@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use percept_graph::{
-    Amount, Builder, Cost, CustomOp, Dim, Op, Operator, Tensor, TensorType, ValueId,
+    Amount, Builder, Cost, CustomOp, Dim, Op, OpContext, Operator, Tensor, TensorError, TensorType,
+    ValueId,
 };
 
 use super::decode::{DecodeConfig, Detection, HeadMaps, candidates, suppress};
@@ -108,14 +109,20 @@ impl CustomOp for Decode {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let [samples, _, height, width] = *inputs[0].0 else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let maps: Vec<(&[usize], &[f32])> =
+            inputs.iter().map(Tensor::read).collect::<Result<_, _>>()?;
+        let [samples, _, height, width] = *maps[0].0 else {
             return Err("takes maps [N, C, H, W]".to_owned());
         };
         let mut rows = Vec::new();
         for sample in 0..samples {
             let plane = |input: usize| {
-                let (shape, data) = inputs[input];
+                let (shape, data) = maps[input];
                 let len = shape[1] * height * width;
                 &data[sample * len..(sample + 1) * len]
             };
@@ -136,7 +143,7 @@ impl CustomOp for Decode {
                 }
             }
         }
-        Ok(vec![table(rows, ORIGIN + BOX)])
+        Ok(vec![table(rows, ORIGIN + BOX)?])
     }
 }
 
@@ -178,8 +185,12 @@ impl CustomOp for Suppress {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let (_, candidates) = inputs[0];
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let candidates = inputs[0].values::<f32>()?;
         let mut rows = Vec::new();
         let all: Vec<&[f32]> = candidates.chunks_exact(ORIGIN + BOX).collect();
         for group in all.chunk_by(|a, b| a[..ORIGIN] == b[..ORIGIN]) {
@@ -189,13 +200,10 @@ impl CustomOp for Suppress {
                 rows.extend(values(&kept));
             }
         }
-        Ok(vec![table(rows, 1 + BOX)])
+        Ok(vec![table(rows, 1 + BOX)?])
     }
 }
 
-fn table(data: Vec<f32>, width: usize) -> Tensor {
-    Tensor {
-        shape: vec![data.len() / width, width],
-        data,
-    }
+fn table(rows: Vec<f32>, width: usize) -> Result<Tensor<'static>, TensorError> {
+    Tensor::from_values([rows.len() / width, width], rows)
 }

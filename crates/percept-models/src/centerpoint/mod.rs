@@ -12,7 +12,7 @@ mod entries;
 mod head;
 mod voxels;
 
-use percept_graph::{Builder, Dim, Graph, GraphError, Tensor, ValueId};
+use percept_graph::{Builder, Dim, Graph, GraphError, Tensor, TensorError, ValueId};
 use percept_kernels::voxelize::{VoxelGrid, VoxelGridError};
 
 use decode::DecodeConfig;
@@ -21,19 +21,13 @@ pub(crate) use entries::ENTRIES;
 pub use head::{BRANCHES, CLASS_NAMES, HEADS};
 
 /// The inputs of some samples: their points (x, y, z, intensity, age) in one list, and how many each has.
-pub fn inputs(samples: &[&[f32]]) -> [(&'static str, Tensor); 2] {
+pub fn inputs(samples: &[&[f32]]) -> Result<[(&'static str, Tensor<'static>); 2], TensorError> {
     let width = CenterPoint::POINT_CHANNELS;
-    let counts: Vec<f32> = samples.iter().map(|s| (s.len() / width) as f32).collect();
-    let data = samples.concat();
-    let points = Tensor {
-        shape: vec![data.len() / width, width],
-        data,
-    };
-    let counts = Tensor {
-        shape: vec![counts.len()],
-        data: counts,
-    };
-    [("points", points), ("counts", counts)]
+    let counts: Vec<i32> = samples.iter().map(|s| (s.len() / width) as i32).collect();
+    let points = samples.concat();
+    let points = Tensor::from_values([points.len() / width, width], points)?;
+    let counts = Tensor::from_values([counts.len()], counts)?;
+    Ok([("points", points), ("counts", counts)])
 }
 
 /// How the points are cut into voxels.
@@ -118,7 +112,7 @@ fn sparse_part(b: &mut Builder, grid: &VoxelGrid) -> ValueId {
         "points",
         [Dim::symbol("P"), CenterPoint::POINT_CHANNELS.into()],
     );
-    let counts = b.input("counts", [Dim::symbol("N")]);
+    let counts = b.integer_input("counts", [Dim::symbol("N")]);
     let [features, sites] = voxels::voxelize(b, grid, points, counts);
     let volume = backbone_3d::backbone(b, features, sites, voxels::sparse_cells(grid));
     b.module("map_to_bev_module", "HeightCompression", |b| {

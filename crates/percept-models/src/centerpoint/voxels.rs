@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use percept_graph::{Builder, Cost, CustomOp, Dim, Op, Operator, Tensor, TensorType, ValueId};
+use percept_graph::{
+    Builder, Cost, CustomOp, DType, Dim, Op, OpContext, Operator, Tensor, TensorType, ValueId,
+};
 use percept_kernels::voxelize::{VoxelGrid, voxelize as voxelize_sample};
 
 /// The grid that the sparse backbone works on, z y x: OpenPCDet adds one empty layer at the top.
@@ -45,8 +47,8 @@ impl Operator for Voxelize {
         let [points, counts] = inputs else {
             return Err("points and counts".to_owned());
         };
-        if points.shape.len() != 2 || counts.shape.len() != 1 {
-            return Err("points [P, C] and counts [N]".to_owned());
+        if points.shape.len() != 2 || counts.shape.len() != 1 || counts.dtype != DType::I32 {
+            return Err("points [P, C] and counts i32 [N]".to_owned());
         }
         let voxels = Dim::symbol("voxels");
         Ok(vec![
@@ -71,35 +73,38 @@ impl CustomOp for Voxelize {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let [(shape, points), (_, counts)] = inputs else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [points, counts] = inputs else {
             return Err("takes points and counts".to_owned());
         };
-        let channels = shape[1];
-        let mut rest = *points;
+        let (&[rows, channels], mut rest) = points.read::<f32>()? else {
+            return Err("takes points [P, C]".to_owned());
+        };
+        let counts = counts.values::<i32>()?;
         let (mut features, mut sites) = (Vec::new(), Vec::new());
         for (sample, &count) in counts.iter().enumerate() {
+            let count = usize::try_from(count).map_err(|_| format!("counts {counts:?}"))?;
             let (own, others) = rest
-                .split_at_checked(count as usize * channels)
-                .ok_or_else(|| format!("counts {counts:?} are more than {} points", shape[0]))?;
+                .split_at_checked(count.saturating_mul(channels))
+                .ok_or_else(|| format!("counts {counts:?} are more than {rows} points"))?;
             rest = others;
             let voxels = voxelize_sample(own, channels, &self.grid);
             features.extend(voxels.features);
             for [z, y, x] in voxels.coords {
-                sites.extend([sample as f32, z as f32, y as f32, x as f32]);
+                sites.extend([sample, z as usize, y as usize, x as usize].map(|at| at as i32));
             }
         }
         if !rest.is_empty() {
-            return Err(format!(
-                "counts {counts:?} are fewer than {} points",
-                shape[0]
-            ));
+            return Err(format!("counts {counts:?} are fewer than {rows} points"));
         }
         let voxels = sites.len() / 4;
-        let tensor = |width, data| Tensor {
-            shape: vec![voxels, width],
-            data,
-        };
-        Ok(vec![tensor(channels, features), tensor(4, sites)])
+        Ok(vec![
+            Tensor::from_values([voxels, channels], features)?,
+            Tensor::from_values([voxels, 4], sites)?,
+        ])
     }
 }

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use percept_graph::{Cost, CustomOp, DType, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, DType, OpContext, Operator, Tensor, TensorType};
 
 use super::Objective;
 
@@ -53,7 +53,11 @@ impl CustomOp for Consistency {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
         let classes = Classes::read(self.objective, inputs)?;
         let mut loss = 0.0;
         for image in 0..classes.images {
@@ -64,9 +68,8 @@ impl CustomOp for Consistency {
                 loss += apart * apart + self.beta * from_class * from_class;
             }
         }
-        let data = vec![(loss / classes.images.max(1) as f64) as f32];
-        let shape = Vec::new();
-        Ok(vec![Tensor { shape, data }])
+        let mean = loss / classes.images.max(1) as f64;
+        Ok(vec![Tensor::scalar(mean as f32)])
     }
 
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
@@ -112,11 +115,18 @@ impl CustomOp for ConsistencyGradient {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
         let Consistency { objective, beta } = self.consistency;
         let (own, rest) = inputs.split_at_checked(4).ok_or("takes six inputs")?;
-        let &[_, (_, &[dloss])] = rest else {
+        let [_, dloss] = rest else {
             return Err("takes the loss and its gradient".to_owned());
+        };
+        let &[dloss] = dloss.values::<f32>()? else {
+            return Err("takes the gradient of the loss, one number".to_owned());
         };
         let classes = Classes::read(objective, own)?;
         let (d, images) = (classes.d, classes.images);
@@ -134,8 +144,7 @@ impl CustomOp for ConsistencyGradient {
                 views[own].pull_back(objective, d, dt, target);
             }
         }
-        let shape = own[0].0.to_vec();
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values(own[0].shape(), data)?])
     }
 }
 
@@ -184,22 +193,19 @@ struct Classes<'a> {
 }
 
 impl<'a> Classes<'a> {
-    fn read(objective: Objective, inputs: &[(&[usize], &'a [f32])]) -> Result<Self, String> {
-        let &[
-            (&[views, d, _], sigmas),
-            (_, prototypes),
-            (_, counts),
-            (_, labels),
-        ] = inputs
-        else {
+    fn read(objective: Objective, inputs: &'a [Tensor<'_>]) -> Result<Self, String> {
+        let [sigmas, prototypes, counts, labels] = inputs else {
             return Err("takes covariances, prototypes, counts and labels".to_owned());
         };
+        let (&[views, d, _], sigmas) = sigmas.read()? else {
+            return Err("takes covariances [2N, D, D]".to_owned());
+        };
+        let (prototypes, counts) = (prototypes.values()?, counts.values()?);
+        let labels = labels.values::<i32>()?;
         let classes = counts.len();
-        let known = |&label: &f32| {
-            let class = label as usize;
-            let fits = label >= 0.0 && class < classes;
-            fits.then_some(class)
-                .ok_or_else(|| format!("label {label} is outside 0..{classes}"))
+        let known = |&label: &i32| {
+            let class = usize::try_from(label).ok().filter(|&class| class < classes);
+            class.ok_or_else(|| format!("label {label} is outside 0..{classes}"))
         };
         Ok(Self {
             objective,
@@ -273,12 +279,13 @@ impl CustomOp for Prototypes {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
         let classes = Classes::read(self.objective, inputs)?;
-        let [_, (shape, prototypes), (count_shape, counts), _] = inputs else {
-            return Err("takes covariances, prototypes, counts and labels".to_owned());
-        };
-        let (mut prototypes, mut counts) = (prototypes.to_vec(), counts.to_vec());
+        let (mut prototypes, mut counts) = (classes.prototypes.to_vec(), classes.counts.to_vec());
         let size = classes.d * classes.d;
         for (image, &class) in classes.labels.iter().enumerate() {
             let [first, second] = classes.views(image);
@@ -290,10 +297,9 @@ impl CustomOp for Prototypes {
             }
             counts[class] += 1.0;
         }
-        let tensor = |shape: &[usize], data| Tensor {
-            shape: shape.to_vec(),
-            data,
-        };
-        Ok(vec![tensor(shape, prototypes), tensor(count_shape, counts)])
+        Ok(vec![
+            Tensor::from_values(inputs[1].shape(), prototypes)?,
+            Tensor::from_values(inputs[2].shape(), counts)?,
+        ])
     }
 }

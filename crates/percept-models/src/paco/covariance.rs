@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, OpContext, Operator, Tensor, TensorType};
 
 use super::metric::Metric;
-use super::scene::{Measure, Samples, isa};
+use super::scene::{Measure, Samples};
 use super::wide;
 
 /// Samples [V, S, D] and how often each counts, i32 [V, S], to Σ [V, D, D] and the cached factors [2, V/2, ..] of Σ+.
@@ -59,31 +59,37 @@ impl CustomOp for Covariance {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[samples, (_, multiplicity)] = inputs else {
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [samples, multiplicity] = inputs else {
             return Err("takes samples and how often each counts".to_owned());
         };
-        let samples = Samples::new(samples, multiplicity)?;
+        let samples = Samples::new(context, samples, multiplicity)?;
         let (images, d) = (samples.images(), samples.d);
         let size = Metric::size(self.measure.form, d, samples.count);
         let shapes = [vec![samples.views, d, d], vec![2, images, size, size]];
-        let [mut sigma, mut factors] = shapes.map(|shape| Tensor {
-            data: vec![0.0; shape.iter().product()],
-            shape,
-        });
-        self.write(&samples, &mut sigma.data, &mut factors.data)?;
-        Ok(vec![sigma, factors])
+        let [mut sigma, mut factors] = shapes
+            .each_ref()
+            .map(|shape| vec![0.0f32; shape.iter().product()]);
+        self.write(&samples, &mut sigma, &mut factors)?;
+        let tensors = shapes.into_iter().zip([sigma, factors]);
+        let tensors = tensors.map(|(shape, values)| Tensor::from_values(shape, values));
+        Ok(tensors.collect::<Result<_, _>>()?)
     }
 
     fn run_into(
         &self,
-        inputs: &[(&[usize], &[f32])],
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
         outputs: &mut [&mut [f32]],
     ) -> Option<Result<(), String>> {
-        let (&[samples, (_, multiplicity)], [sigmas, factors]) = (inputs, outputs) else {
+        let ([samples, multiplicity], [sigmas, factors]) = (inputs, outputs) else {
             return None;
         };
-        let samples = Samples::new(samples, multiplicity);
+        let samples = Samples::new(context, samples, multiplicity);
         Some(samples.and_then(|samples| self.write(&samples, sigmas, factors)))
     }
 
@@ -105,7 +111,7 @@ impl Covariance {
         let Measure {
             form, shrinkage, ..
         } = self.measure;
-        let (images, d, isa) = (samples.images(), samples.d, isa());
+        let (images, d, isa) = (samples.images(), samples.d, samples.isa);
         let size = Metric::size(form, d, samples.count);
         for image in 0..images {
             let spreads = samples.spreads(shrinkage, image);
@@ -154,13 +160,17 @@ impl CustomOp for CovarianceGradient {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[samples, (_, multiplicity), _, _, (_, dsigmas), _] = inputs else {
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [rows, multiplicity, _, _, dsigmas, _] = inputs else {
             return Err("takes the covariance's inputs, outputs and gradients".to_owned());
         };
-        let shape = samples.0.to_vec();
-        let samples = Samples::new(samples, multiplicity)?;
-        let (d, shrinkage, isa) = (samples.d, self.measure.shrinkage, isa());
+        let samples = Samples::new(context, rows, multiplicity)?;
+        let dsigmas = dsigmas.values::<f32>()?;
+        let (d, shrinkage, isa) = (samples.d, self.measure.shrinkage, samples.isa);
         let mut gradient = vec![0.0f64; samples.rows.len()];
         for view in 0..samples.views {
             let dsigma = &dsigmas[view * d * d..][..d * d];
@@ -168,7 +178,7 @@ impl CustomOp for CovarianceGradient {
             let spread = samples.spread(shrinkage, view);
             spread.pull_back(isa, shrinkage, dsigma, target);
         }
-        let data = gradient.into_iter().map(|g| g as f32).collect();
-        Ok(vec![Tensor { shape, data }])
+        let data: Vec<f32> = gradient.into_iter().map(|g| g as f32).collect();
+        Ok(vec![Tensor::from_values(rows.shape(), data)?])
     }
 }

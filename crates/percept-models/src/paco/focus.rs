@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use percept_graph::{Cost, CustomOp, DType, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, DType, OpContext, Operator, Tensor, TensorType};
 
 use super::{Objective, windows};
 
@@ -48,7 +48,7 @@ impl Strength {
     fn pixels(
         &self,
         map: &[f32],
-        peaks: &[f32],
+        peaks: &[i32],
         [height, width]: [usize; 2],
     ) -> Result<Pixels, String> {
         let mut norms = vec![0.0f64; height * width];
@@ -75,13 +75,18 @@ impl CustomOp for Strength {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[
-            (&[views, channels, height, width], features),
-            (&[_, parts, _], peaks),
-        ] = inputs
-        else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [features, peaks] = inputs else {
             return Err("takes features and peaks".to_owned());
+        };
+        let ((&[views, channels, height, width], features), (&[_, parts, _], peaks)) =
+            (features.read::<f32>()?, peaks.read::<i32>()?)
+        else {
+            return Err("takes features [2N, C, H, W] and peaks [2N, K, 2]".to_owned());
         };
         let volume = channels * height * width;
         let mut data = Vec::with_capacity(views / 2);
@@ -92,8 +97,7 @@ impl CustomOp for Strength {
             let strength: f64 = shares.iter().zip(norms).map(|(s, n)| s * n).sum();
             data.push(strength as f32);
         }
-        let shape = vec![data.len()];
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values([data.len()], data)?])
     }
 
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
@@ -135,16 +139,20 @@ impl CustomOp for StrengthGradient {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[
-            (shape @ &[_, channels, height, width], features),
-            (&[_, parts, _], peaks),
-            _,
-            (_, dstrength),
-        ] = inputs
-        else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [features, peaks, _, dstrength] = inputs else {
             return Err("takes features, peaks, strength and its gradient".to_owned());
         };
+        let ((shape @ &[_, channels, height, width], features), (&[_, parts, _], peaks)) =
+            (features.read::<f32>()?, peaks.read::<i32>()?)
+        else {
+            return Err("takes features [2N, C, H, W] and peaks [2N, K, 2]".to_owned());
+        };
+        let dstrength = dstrength.values::<f32>()?;
         let (area, volume) = (height * width, channels * height * width);
         let mut data = vec![0.0f32; features.len()];
         for (view, &gradient) in dstrength.iter().enumerate() {
@@ -165,8 +173,7 @@ impl CustomOp for StrengthGradient {
                 }
             }
         }
-        let shape = shape.to_vec();
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values(shape, data)?])
     }
 }
 
@@ -217,10 +224,14 @@ struct Scores {
 }
 
 impl FocusedCrossEntropy {
-    fn scores(&self, inputs: &[(&[usize], &[f32])]) -> Result<Scores, String> {
-        let &[(&[images, classes], logits), (_, labels), (_, strength)] = inputs else {
+    fn scores(&self, inputs: &[Tensor<'_>]) -> Result<Scores, String> {
+        let [logits, labels, strength] = inputs else {
             return Err("takes logits, labels and strength".to_owned());
         };
+        let (&[images, classes], logits) = logits.read::<f32>()? else {
+            return Err("takes logits [N, C]".to_owned());
+        };
+        let (labels, strength) = (labels.values::<i32>()?, strength.values::<f32>()?);
         let mut scores = Scores {
             chances: Vec::with_capacity(logits.len()),
             labels: Vec::with_capacity(images),
@@ -229,10 +240,8 @@ impl FocusedCrossEntropy {
         };
         let mean = strength.iter().map(|&w| f64::from(w)).sum::<f64>() / images.max(1) as f64;
         for (image, (row, &label)) in logits.chunks_exact(classes.max(1)).zip(labels).enumerate() {
-            let class = label as usize;
-            if label < 0.0 || class >= classes {
-                return Err(format!("label {label} is outside 0..{classes}"));
-            }
+            let class = usize::try_from(label).ok().filter(|&class| class < classes);
+            let class = class.ok_or_else(|| format!("label {label} is outside 0..{classes}"))?;
             let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let shifted = row.iter().map(|&v| f64::from(v) - f64::from(largest));
             let sum: f64 = shifted.clone().map(libm::exp).sum();
@@ -257,12 +266,15 @@ impl CustomOp for FocusedCrossEntropy {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
         let scores = self.scores(inputs)?;
         let terms = scores.losses.iter().zip(&scores.factors);
         let loss: f64 = terms.map(|(loss, factor)| loss * factor).sum();
-        let (shape, data) = (Vec::new(), vec![loss as f32]);
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::scalar(loss as f32)])
     }
 
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
@@ -312,13 +324,20 @@ impl CustomOp for FocusedCrossEntropyGradient {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
         let (own, rest) = inputs.split_at_checked(3).ok_or("takes five inputs")?;
-        let &[_, (_, &[dloss])] = rest else {
+        let [_, dloss] = rest else {
             return Err("takes the loss and its gradient".to_owned());
         };
+        let &[dloss] = dloss.values::<f32>()? else {
+            return Err("takes the gradient of the loss, one number".to_owned());
+        };
         let dloss = f64::from(dloss);
-        let (shape, images) = (own[0].0, own[2].1.len());
+        let (shape, images) = (own[0].shape(), own[2].element_count());
         let mut scores = self.loss.scores(own)?;
         let classes = scores.chances.len() / images.max(1);
         let rows = scores.chances.chunks_exact_mut(classes.max(1));
@@ -326,18 +345,13 @@ impl CustomOp for FocusedCrossEntropyGradient {
             row[label] -= 1.0;
             row.iter_mut().for_each(|v| *v *= dloss * factor);
         }
-        let mut gradients = vec![Tensor {
-            shape: shape.to_vec(),
-            data: scores.chances.iter().map(|&g| g as f32).collect(),
-        }];
+        let dlogits: Vec<f32> = scores.chances.iter().map(|&g| g as f32).collect();
+        let mut gradients = vec![Tensor::from_values(shape, dlogits)?];
         if self.loss.objective == Objective::Published {
             // mean(w) mean(CE): every strength has the same share of it.
             let mean = scores.losses.iter().sum::<f64>() / images.max(1) as f64;
             let share = dloss * self.loss.gamma * mean / images.max(1) as f64;
-            gradients.push(Tensor {
-                shape: vec![images],
-                data: vec![share as f32; images],
-            });
+            gradients.push(Tensor::from_values([images], vec![share as f32; images])?);
         }
         Ok(gradients)
     }

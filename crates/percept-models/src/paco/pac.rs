@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, OpContext, Operator, Tensor, TensorType};
 
 use super::scene::Measure;
 use super::triplets::Triplets;
@@ -57,19 +57,25 @@ impl CustomOp for Contrast {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let triplets = Triplets::read(self.measure, inputs)?;
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let triplets = Triplets::read(self.measure, context, inputs)?;
         let (loss, distances) = triplets.loss(self.margin)?;
-        let shape = vec![triplets.images, triplets.parts];
-        let distances = |which: usize| Tensor {
-            shape: shape.clone(),
-            data: distances.iter().map(|pair| pair[which] as f32).collect(),
+        let distances = |which: usize| {
+            let values = distances.iter().map(|pair| pair[which] as f32);
+            Tensor::from_values(
+                [triplets.images, triplets.parts],
+                values.collect::<Vec<_>>(),
+            )
         };
-        let loss = Tensor {
-            shape: Vec::new(),
-            data: vec![loss as f32],
-        };
-        Ok(vec![loss, distances(0), distances(1)])
+        Ok(vec![
+            Tensor::scalar(loss as f32),
+            distances(0)?,
+            distances(1)?,
+        ])
     }
 
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
@@ -120,12 +126,19 @@ impl CustomOp for ContrastGradient {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
         let Contrast { measure, margin } = self.contrast;
         let (own, rest) = inputs.split_at_checked(6).ok_or("takes 12 inputs")?;
-        let dloss = rest.get(3).and_then(|(_, dloss)| dloss.first());
-        let dloss = f64::from(*dloss.ok_or("takes the gradient of the loss")?);
-        let triplets = Triplets::read(measure, own)?;
+        let dloss = rest.get(3).ok_or("takes the gradient of the loss")?;
+        let &[dloss] = dloss.values::<f32>()? else {
+            return Err("takes the gradient of the loss, one number".to_owned());
+        };
+        let dloss = f64::from(dloss);
+        let triplets = Triplets::read(measure, context, own)?;
         let Triplets {
             samples,
             images,
@@ -162,11 +175,14 @@ impl CustomOp for ContrastGradient {
                 spread.pull_back_outer(shrinkage, &dsigma, target);
             }
         }
-        let tensor = |shape: &[usize], values: Vec<f64>| Tensor {
-            shape: shape.to_vec(),
-            data: values.into_iter().map(|g| g as f32).collect(),
+        let gradient = |of: &Tensor<'_>, values: Vec<f64>| {
+            let values: Vec<f32> = values.into_iter().map(|g| g as f32).collect();
+            Tensor::from_values(of.shape(), values)
         };
-        Ok(vec![tensor(own[0].0, dparts), tensor(own[1].0, dsamples)])
+        Ok(vec![
+            gradient(&own[0], dparts)?,
+            gradient(&own[1], dsamples)?,
+        ])
     }
 }
 
@@ -178,6 +194,7 @@ mod tests {
     use crate::paco::selection::{Negatives, PartMatching};
     use crate::paco::spread::Shrinkage;
     use crate::paco::{LossForm, Matching, Objective};
+    use percept_kernels::Cpu;
     use proptest::prelude::*;
 
     const FORMS: [LossForm; 3] = [LossForm::Exact, LossForm::Gram, LossForm::Naive];
@@ -192,7 +209,17 @@ mod tests {
         sizes: [usize; 4],
         parts: Vec<f32>,
         samples: Vec<f32>,
-        counts: Vec<f32>,
+        counts: Vec<i32>,
+    }
+
+    fn run(op: &dyn CustomOp, inputs: &[Tensor<'_>]) -> Vec<Tensor<'static>> {
+        let cpu = Cpu::new(1).unwrap();
+        let outputs = op.run(&OpContext::new(&cpu), inputs);
+        outputs.expect("the op runs")
+    }
+
+    fn values<'t>(tensor: &'t Tensor<'_>) -> &'t [f32] {
+        tensor.values().expect("a tensor of floats")
     }
 
     impl Batch {
@@ -209,25 +236,24 @@ mod tests {
         }
 
         /// The operands of the loss in some form, its selections included.
-        fn operands(&self, form: LossForm) -> Vec<Tensor> {
+        fn operands(&self, form: LossForm) -> Vec<Tensor<'static>> {
             let [n, k, s, d] = self.sizes;
             let measure = self.measure(form);
-            let tensor = |shape: &[usize], data: &[f32]| Tensor {
-                shape: shape.to_vec(),
-                data: data.to_vec(),
-            };
-            let parts = tensor(&[2 * n, k, d], &self.parts);
+            let parts = Tensor::from_values([2 * n, k, d], self.parts.clone()).unwrap();
             let samples = match self.objective {
                 Objective::Published => parts.clone(),
-                Objective::Stable => tensor(&[2 * n, s, d], &self.samples),
+                Objective::Stable => {
+                    Tensor::from_values([2 * n, s, d], self.samples.clone()).unwrap()
+                }
             };
             let counts = match self.objective {
-                Objective::Published => tensor(&[2 * n, k], &vec![1.0; 2 * n * k]),
-                Objective::Stable => tensor(&[2 * n, s], &self.counts),
+                Objective::Published => Tensor::from_values([2 * n, k], vec![1; 2 * n * k]),
+                Objective::Stable => Tensor::from_values([2 * n, s], self.counts.clone()),
             };
-            let run = |op: &dyn CustomOp, inputs: &[&Tensor], which: usize| {
-                let inputs: Vec<_> = inputs.iter().map(|t| (&t.shape[..], &t.data[..])).collect();
-                op.run(&inputs).expect("the op runs").swap_remove(which)
+            let counts = counts.unwrap();
+            let run = |op: &dyn CustomOp, inputs: &[&Tensor<'_>], which: usize| {
+                let inputs: Vec<Tensor<'_>> = inputs.iter().map(|t| t.borrowed()).collect();
+                run(op, &inputs).swap_remove(which)
             };
             let factors = run(&Covariance { measure }, &[&samples, &counts], 1);
             let pool = PoolDistances { measure };
@@ -236,47 +262,38 @@ mod tests {
                 cost: Matching::Mahalanobis,
             };
             let matches = run(&matching, &[&parts, &distances], 0);
-            let labels: Vec<f32> = (0..n).map(|i| i as f32).collect();
+            let labels: Vec<i32> = (0..n as i32).collect();
             let negatives = Negatives {
                 objective: self.objective,
                 hardest: Some(5),
             };
-            let labels = tensor(&[n], &labels);
+            let labels = Tensor::from_values([n], labels).unwrap();
             let negatives = run(&negatives, &[&distances, &matches, &labels], 0);
             vec![parts, samples, counts, factors, matches, negatives]
         }
 
         /// The loss of these operands, with the factors made anew.
-        fn loss(&self, form: LossForm, operands: &[Tensor]) -> f64 {
+        fn loss(&self, form: LossForm, operands: &[Tensor<'static>]) -> f64 {
             let mut operands = operands.to_vec();
             let covariance = Covariance {
                 measure: self.measure(form),
             };
-            let [samples, counts] = [&operands[1], &operands[2]];
-            let inputs = [samples, counts].map(|t| (&t.shape[..], &t.data[..]));
-            operands[FACTORS] = covariance.run(&inputs).expect("it runs").swap_remove(1);
-            let inputs: Vec<_> = operands
-                .iter()
-                .map(|t| (&t.shape[..], &t.data[..]))
-                .collect();
-            let triplets = Triplets::read(self.measure(form), &inputs).expect("triplets");
+            operands[FACTORS] = run(&covariance, &operands[1..3]).swap_remove(1);
+            let cpu = Cpu::new(1).unwrap();
+            let context = OpContext::new(&cpu);
+            let triplets = Triplets::read(self.measure(form), &context, &operands).unwrap();
             triplets.loss(MARGIN).expect("a loss").0
         }
 
         /// The gradients of parts and samples.
-        fn gradients(&self, form: LossForm, operands: &[Tensor]) -> Vec<Tensor> {
+        fn gradients(&self, form: LossForm, operands: &[Tensor<'static>]) -> Vec<Tensor<'static>> {
             let contrast = Contrast {
                 measure: self.measure(form),
                 margin: MARGIN,
             };
-            let mut inputs: Vec<(&[usize], &[f32])> = operands
-                .iter()
-                .map(|t| (&t.shape[..], &t.data[..]))
-                .collect();
-            let one: (&[usize], &[f32]) = (&[], &[1.0]);
-            inputs.extend([one; 6]);
+            let ones = vec![Tensor::scalar(1.0f32); 6];
             let gradient = contrast.gradient().expect("a gradient");
-            gradient.run(&inputs).expect("gradients")
+            run(&*gradient, &[operands, &ones].concat())
         }
     }
 
@@ -293,9 +310,7 @@ mod tests {
                 sizes: [n, k, s, d],
                 parts: (0..2 * n * k * d).map(value).collect(),
                 samples: (0..2 * n * s * d).map(|i| value(7 * i + 3)).collect(),
-                counts: (0..2 * n * s)
-                    .map(|i| (numbers[i].rem_euclid(3)) as f32)
-                    .collect(),
+                counts: (0..2 * n * s).map(|i| numbers[i].rem_euclid(3)).collect(),
             }
         })
     }
@@ -321,8 +336,8 @@ mod tests {
                 let loss = batch.loss(*form, own);
                 prop_assert!((loss - exact).abs() <= 1e-9 * exact.abs().max(1.0), "{form:?}: {loss} {exact}");
                 for (got, want) in batch.gradients(*form, own).iter().zip(&gradients) {
-                    let scale = largest(&want.data);
-                    for (got, want) in got.data.iter().zip(&want.data) {
+                    let scale = largest(values(want));
+                    for (got, want) in values(got).iter().zip(values(want)) {
                         prop_assert!(f64::from((got - want).abs()) <= 1e-5 * scale, "{form:?}: {got} {want}");
                     }
                 }
@@ -334,11 +349,11 @@ mod tests {
             let operands = batch.operands(LossForm::Exact);
             let gradients = batch.gradients(LossForm::Exact, &operands);
             for input in [0, 1] {
-                let place = at % operands[input].data.len();
+                let place = at % operands[input].element_count();
                 let slope = |step: f32| {
                     let moved = [step, -step].map(|step| {
                         let mut moved = operands.clone();
-                        moved[input].data[place] += step;
+                        moved[input].values_mut::<f32>().unwrap()[place] += step;
                         batch.loss(LossForm::Exact, &moved)
                     });
                     (moved[0] - moved[1]) / f64::from(2.0 * step)
@@ -348,8 +363,8 @@ mod tests {
                 prop_assume!((wide - slope).abs() <= 1e-2 * slope.abs().max(1e-2));
                 // Both steps together leave no error of the second order.
                 let extrapolated = slope + (slope - wide) / 3.0;
-                let got = f64::from(gradients[input].data[place]);
-                let scale = largest(&gradients[input].data);
+                let got = f64::from(values(&gradients[input])[place]);
+                let scale = largest(values(&gradients[input]));
                 prop_assert!((got - extrapolated).abs() <= 1e-3 * scale, "input {input}: {got} {extrapolated}");
             }
         }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, OpContext, Operator, Tensor, TensorType};
 
 use super::windows;
 
@@ -38,14 +38,17 @@ impl CustomOp for EachOnce {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[(&[views, parts, _], _)] = inputs else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [parts] = inputs else {
             return Err("takes parts".to_owned());
         };
-        Ok(vec![Tensor {
-            shape: vec![views, parts],
-            data: vec![1.0; views * parts],
-        }])
+        let shape = &parts.shape()[..2];
+        let once = vec![1i32; shape.iter().product()];
+        Ok(vec![Tensor::from_values(shape, once)?])
     }
 }
 
@@ -86,9 +89,18 @@ impl CustomOp for WindowMeans {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[(&[views, height, width, d], rows), (&[_, parts, _], peaks)] = inputs else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [map, peaks] = inputs else {
             return Err("takes a map and peaks".to_owned());
+        };
+        let ((&[views, height, width, d], rows), (&[_, parts, _], peaks)) =
+            (map.read::<f32>()?, peaks.read::<i32>()?)
+        else {
+            return Err("takes a map [V, H, W, D] and peaks [V, K, 2]".to_owned());
         };
         let mut data = Vec::with_capacity(views * parts * d);
         for view in 0..views {
@@ -105,8 +117,7 @@ impl CustomOp for WindowMeans {
                 data.extend(sums.into_iter().map(|sum| (sum / area) as f32));
             }
         }
-        let shape = vec![views, parts, d];
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values([views, parts, d], data)?])
     }
 
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
@@ -148,16 +159,20 @@ impl CustomOp for WindowMeansGradient {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[
-            (&[views, height, width, d], _),
-            (&[_, parts, _], peaks),
-            _,
-            (_, dmeans),
-        ] = inputs
-        else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [map, peaks, _, dmeans] = inputs else {
             return Err("takes a map, peaks, means and their gradient".to_owned());
         };
+        let (&[views, height, width, d], (&[_, parts, _], peaks)) =
+            (map.shape(), peaks.read::<i32>()?)
+        else {
+            return Err("takes a map [V, H, W, D] and peaks [V, K, 2]".to_owned());
+        };
+        let dmeans = dmeans.values::<f32>()?;
         let mut data = vec![0.0f32; views * height * width * d];
         for view in 0..views {
             let rows = &mut data[view * height * width * d..];
@@ -175,7 +190,6 @@ impl CustomOp for WindowMeansGradient {
                 }
             }
         }
-        let shape = vec![views, height, width, d];
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values(map.shape(), data)?])
     }
 }

@@ -1,6 +1,6 @@
 //! The pool: the distances of every part of the first views from all parts of the batch, in the metric of its image.
 
-use percept_graph::{Cost, CustomOp, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, OpContext, Operator, Tensor, TensorType};
 
 use super::scene::{Measure, Samples, pool};
 
@@ -45,11 +45,19 @@ impl CustomOp for PoolDistances {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[(&[views, parts, d], z), samples, (_, counts), (_, cached)] = inputs else {
+    fn run(
+        &self,
+        context: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [z, samples, counts, cached] = inputs else {
             return Err("takes parts, samples, counts and factors".to_owned());
         };
-        let samples = Samples::new(samples, counts)?;
+        let (&[views, parts, d], z) = z.read::<f32>()? else {
+            return Err("takes parts [2N, K, D]".to_owned());
+        };
+        let samples = Samples::new(context, samples, counts)?;
+        let cached = cached.values::<f32>()?;
         let (images, columns) = (views / 2, views * parts);
         let pool = pool(z, d);
         let mut data = Vec::with_capacity(images * parts * columns);
@@ -65,7 +73,6 @@ impl CustomOp for PoolDistances {
                     .map(|&s| self.measure.distance(s, d).0 as f32),
             );
         }
-        let shape = vec![images, parts, columns];
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values([images, parts, columns], data)?])
     }
 }

@@ -1,6 +1,6 @@
 //! Part sampling: where a map's strongest responses are. A selection, so no gradient flows through it.
 
-use percept_graph::{Cost, CustomOp, Dim, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, Dim, OpContext, Operator, Tensor, TensorType};
 
 use super::{Objective, windows};
 
@@ -55,10 +55,18 @@ impl CustomOp for PartSampler {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[(&[views, channels, height, width], features), (_, logits)] = inputs else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [features, logits] = inputs else {
             return Err("takes features and logits".to_owned());
         };
+        let (&[views, channels, height, width], features) = features.read::<f32>()? else {
+            return Err("takes features [V, C, H, W]".to_owned());
+        };
+        let logits = logits.values::<f32>()?;
         let area = height * width;
         let (mut peaks, mut multiplicity) = (Vec::new(), Vec::new());
         for view in 0..views {
@@ -67,14 +75,14 @@ impl CustomOp for PartSampler {
             let start = peaks.len();
             for _ in 0..self.parts {
                 let [y, x] = self.take_peak(&mut response, [height, width]);
-                peaks.extend([y as f32, x as f32]);
+                peaks.extend([y as i32, x as i32]);
             }
             match self.objective {
-                Objective::Published => multiplicity.extend(vec![1.0; self.parts]),
+                Objective::Published => multiplicity.extend(vec![1; self.parts]),
                 Objective::Stable => {
-                    let mut counts = vec![0.0; area];
+                    let mut counts = vec![0i32; area];
                     for window in windows(&peaks[start..], self.window, [height, width])? {
-                        window.pixels(width).for_each(|pixel| counts[pixel] += 1.0);
+                        window.pixels(width).for_each(|pixel| counts[pixel] += 1);
                     }
                     multiplicity.extend(counts);
                 }
@@ -82,14 +90,8 @@ impl CustomOp for PartSampler {
         }
         let samples = multiplicity.len() / views.max(1);
         Ok(vec![
-            Tensor {
-                shape: vec![views, self.parts, 2],
-                data: peaks,
-            },
-            Tensor {
-                shape: vec![views, samples],
-                data: multiplicity,
-            },
+            Tensor::from_values([views, self.parts, 2], peaks)?,
+            Tensor::from_values([views, samples], multiplicity)?,
         ])
     }
 }

@@ -1,6 +1,7 @@
 //! What the ops of the loss share: parts, samples and metrics of a batch, read from their values.
 
-use percept_kernels::Isa;
+use percept_graph::{OpContext, Tensor};
+use percept_kernels::{Cpu, Isa};
 
 use super::LossForm;
 use super::metric::{Metric, transpose};
@@ -37,8 +38,10 @@ impl Measure {
 /// The samples of all views: rows [V, samples, d] and how often each counts [V, samples].
 #[derive(Clone, Copy)]
 pub(super) struct Samples<'a> {
+    /// What their products are computed with. Every instruction set gives the same bits.
+    pub isa: Isa,
     pub rows: &'a [f32],
-    pub multiplicity: &'a [f32],
+    pub multiplicity: &'a [i32],
     pub views: usize,
     pub count: usize,
     pub d: usize,
@@ -47,11 +50,16 @@ pub(super) struct Samples<'a> {
 impl<'a> Samples<'a> {
     /// From the values of an op.
     pub(super) fn new(
-        (shape, rows): (&[usize], &'a [f32]),
-        multiplicity: &'a [f32],
+        context: &OpContext<'_>,
+        samples: &'a Tensor<'_>,
+        multiplicity: &'a Tensor<'_>,
     ) -> Result<Self, String> {
+        let isa = context.machine::<Cpu>()?.isa();
+        let (shape, rows) = samples.read()?;
+        let multiplicity = multiplicity.values()?;
         match *shape {
             [views, count, d] if multiplicity.len() == views * count && d > 0 => Ok(Self {
+                isa,
                 rows,
                 multiplicity,
                 views,
@@ -90,16 +98,11 @@ impl<'a> Samples<'a> {
             form, shrinkage, ..
         } = *measure;
         let spreads = || self.spreads(shrinkage, image);
-        Metric::cached(isa(), form, shrinkage, self.d, spreads, matrix)
+        Metric::cached(self.isa, form, shrinkage, self.d, spreads, matrix)
     }
 }
 
 /// All parts as columns [d, parts of all views].
 pub(super) fn pool(parts: &[f32], d: usize) -> Vec<f64> {
     transpose(parts.len() / d, d, parts)
-}
-
-/// The instruction set of this machine. The loss takes the same bits from every one.
-pub(super) fn isa() -> Isa {
-    Isa::detect().unwrap_or(Isa::Portable)
 }

@@ -1,6 +1,6 @@
 //! Selections of the loss: which parts of the two views belong together, and which part of the batch is the negative.
 
-use percept_graph::{Cost, CustomOp, DType, Operator, Tensor, TensorType};
+use percept_graph::{Cost, CustomOp, DType, OpContext, Operator, Tensor, TensorType};
 
 use super::{Matching, Objective};
 
@@ -45,10 +45,18 @@ impl CustomOp for PartMatching {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[(&[views, parts, d], z), (_, distances)] = inputs else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [z, distances] = inputs else {
             return Err("takes parts and distances".to_owned());
         };
+        let (&[views, parts, d], z) = z.read::<f32>()? else {
+            return Err("takes parts [2N, K, D]".to_owned());
+        };
+        let distances = distances.values::<f32>()?;
         if parts > MOST_PARTS {
             return Err(format!("{parts} parts, more than {MOST_PARTS}"));
         }
@@ -67,10 +75,9 @@ impl CustomOp for PartMatching {
             let costs: Vec<f64> = (0..parts * parts)
                 .map(|i| cost(i / parts, i % parts))
                 .collect();
-            data.extend(assign(parts, &costs).into_iter().map(|l| l as f32));
+            data.extend(assign(parts, &costs).into_iter().map(|l| l as i32));
         }
-        let shape = vec![images, parts];
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values([images, parts], data)?])
     }
 }
 
@@ -153,15 +160,18 @@ impl CustomOp for Negatives {
         self
     }
 
-    fn run(&self, inputs: &[(&[usize], &[f32])]) -> Result<Vec<Tensor>, String> {
-        let &[
-            (&[images, parts, all], distances),
-            (_, matches),
-            (_, labels),
-        ] = inputs
-        else {
+    fn run(
+        &self,
+        _: &OpContext<'_>,
+        inputs: &[Tensor<'_>],
+    ) -> Result<Vec<Tensor<'static>>, String> {
+        let [distances, matches, labels] = inputs else {
             return Err("takes distances, matches and labels".to_owned());
         };
+        let (&[images, parts, all], distances) = distances.read::<f32>()? else {
+            return Err("takes distances [N, K, 2NK]".to_owned());
+        };
+        let (matches, labels) = (matches.values::<i32>()?, labels.values::<i32>()?);
         let mut data = Vec::with_capacity(images * parts);
         for image in 0..images {
             for k in 0..parts {
@@ -177,11 +187,10 @@ impl CustomOp for Negatives {
                 };
                 let candidates = (0..all).filter(candidate).collect();
                 let chosen = self.choose(row, candidates, row[positive]);
-                data.push(chosen.map_or(-1.0, |place| place as f32));
+                data.push(chosen.map_or(-1, |place| place as i32));
             }
         }
-        let shape = vec![images, parts];
-        Ok(vec![Tensor { shape, data }])
+        Ok(vec![Tensor::from_values([images, parts], data)?])
     }
 }
 
@@ -252,33 +261,31 @@ mod tests {
     fn negatives_are_semi_hard_and_never_the_positive() {
         let negatives = |objective, hardest| Negatives { objective, hardest };
         // Two images, one part each: the pool is [a, b, a', b'], and the positive of a is a'.
-        let run = |op: Negatives, row: [f32; 4], labels: [f32; 2]| {
+        let run = |op: Negatives, row: [f32; 4], labels: [i32; 2]| {
             let distances = [row, row].concat();
-            let inputs: [(&[usize], &[f32]); 3] = [
-                (&[2, 1, 4], &distances),
-                (&[2, 1], &[0.0, 0.0]),
-                (&[2], &labels),
+            let inputs = [
+                Tensor::from_values([2, 1, 4], distances).unwrap(),
+                Tensor::from_values([2, 1], &[0, 0]).unwrap(),
+                Tensor::from_values([2], &labels).unwrap(),
             ];
-            op.run(&inputs).unwrap()[0].data[0]
+            let chosen = op.run(&OpContext::new(&()), &inputs).unwrap();
+            chosen[0].values::<i32>().unwrap()[0]
         };
         let published = negatives(Objective::Published, None);
+        assert_eq!(run(published.clone(), [0.0, 5.0, 2.0, 3.0], [0, 1]), 3);
         assert_eq!(
-            run(published.clone(), [0.0, 5.0, 2.0, 3.0], [0.0, 1.0]),
-            3.0
-        );
-        assert_eq!(
-            run(published, [0.0, 1.0, 2.0, 1.5], [0.0, 1.0]),
-            0.0,
+            run(published, [0.0, 1.0, 2.0, 1.5], [0, 1]),
+            0,
             "nothing is farther"
         );
         let stable = negatives(Objective::Stable, Some(16));
-        assert_eq!(run(stable.clone(), [0.0, 1.0, 2.0, 1.5], [0.0, 1.0]), 1.0);
+        assert_eq!(run(stable.clone(), [0.0, 1.0, 2.0, 1.5], [0, 1]), 1);
         assert_eq!(
-            run(stable, [0.0, 1.0, 2.0, 1.5], [1.0, 1.0]),
-            -1.0,
+            run(stable, [0.0, 1.0, 2.0, 1.5], [1, 1]),
+            -1,
             "the same class"
         );
         let hardest = negatives(Objective::Stable, Some(1));
-        assert_eq!(run(hardest, [0.0, 5.0, 1.0, 0.5], [0.0, 1.0]), 3.0);
+        assert_eq!(run(hardest, [0.0, 5.0, 1.0, 0.5], [0, 1]), 3);
     }
 }

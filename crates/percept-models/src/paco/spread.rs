@@ -72,10 +72,10 @@ impl Spread {
         shrinkage: Shrinkage,
         d: usize,
         samples: &[f32],
-        multiplicity: &[f32],
+        multiplicity: &[i32],
     ) -> Self {
         let positions: Vec<usize> = (0..multiplicity.len())
-            .filter(|&i| multiplicity[i] > 0.0)
+            .filter(|&i| multiplicity[i] > 0)
             .collect();
         let weights: Vec<f64> = positions
             .iter()

@@ -1,5 +1,7 @@
 //! A part with its match and its negative, and the systems that their distances and gradients need.
 
+use percept_graph::{OpContext, Tensor};
+
 use super::scene::{Measure, Samples, pool};
 
 /// A part and another one of the pool.
@@ -36,8 +38,8 @@ pub(super) struct Triplets<'a> {
     pub samples: Samples<'a>,
     cached: &'a [f32],
     pool: Vec<f64>,
-    matches: &'a [f32],
-    negatives: &'a [f32],
+    matches: &'a [i32],
+    negatives: &'a [i32],
     pub images: usize,
     pub parts: usize,
 }
@@ -45,26 +47,22 @@ pub(super) struct Triplets<'a> {
 impl<'a> Triplets<'a> {
     pub(super) fn read(
         measure: Measure,
-        inputs: &[(&'a [usize], &'a [f32])],
+        context: &OpContext<'_>,
+        inputs: &'a [Tensor<'_>],
     ) -> Result<Self, String> {
-        let &[
-            (&[views, parts, d], z),
-            samples,
-            (_, counts),
-            (_, cached),
-            (_, matches),
-            (_, negatives),
-        ] = inputs
-        else {
+        let [z, samples, counts, cached, matches, negatives] = inputs else {
             return Err("takes parts, samples, counts, factors, matches and negatives".to_owned());
+        };
+        let (&[views, parts, d], z) = z.read::<f32>()? else {
+            return Err("takes parts [2N, K, D]".to_owned());
         };
         Ok(Self {
             measure,
-            samples: Samples::new(samples, counts)?,
-            cached,
+            samples: Samples::new(context, samples, counts)?,
+            cached: cached.values()?,
             pool: pool(z, d),
-            matches,
-            negatives,
+            matches: matches.values()?,
+            negatives: negatives.values()?,
             images: views / 2,
             parts,
         })
@@ -91,8 +89,8 @@ impl<'a> Triplets<'a> {
         let pair_of = |k: usize| {
             let at = image * self.parts + k;
             let positive = (self.images + image) * self.parts + self.matches[at] as usize;
-            let negative = self.negatives[at];
-            (negative >= 0.0).then_some([positive, negative as usize])
+            let negative = usize::try_from(self.negatives[at]).ok()?;
+            Some([positive, negative])
         };
         let chosen: Vec<Option<[usize; 2]>> = (0..self.parts).map(pair_of).collect();
         let others: Vec<(usize, usize)> = chosen

@@ -32,8 +32,8 @@ impl Window {
 }
 
 /// The windows of one image: `peaks` holds a row and a column for each, which must lie in the map.
-pub(super) fn windows(peaks: &[f32], side: usize, map: [usize; 2]) -> Result<Vec<Window>, String> {
-    let window = |peak: &[f32]| {
+pub(super) fn windows(peaks: &[i32], side: usize, map: [usize; 2]) -> Result<Vec<Window>, String> {
+    let window = |peak: &[i32]| {
         let at = [peak[0] as usize, peak[1] as usize];
         match at[0] < map[0] && at[1] < map[1] {
             true => Ok(Window::around(at, side, map)),
@@ -59,6 +59,7 @@ mod tests {
         assert_eq!(pixels([3, 4], 3), [13, 14, 18, 19]);
         assert_eq!(pixels([1, 1], 2), [0, 1, 5, 6]);
         assert_eq!(pixels([2, 2], 1), [12]);
-        assert!(windows(&[4.0, 0.0], 3, [4, 5]).is_err());
+        assert!(windows(&[4, 0], 3, [4, 5]).is_err());
+        assert!(windows(&[0, -1], 3, [4, 5]).is_err());
     }
 }

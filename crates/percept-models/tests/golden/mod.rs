@@ -15,7 +15,7 @@ use crate::stored::Golden;
 pub struct Case {
     model: percept_models::Model,
     mode: Mode,
-    input: Tensor,
+    input: Tensor<'static>,
 }
 
 impl Case {
@@ -26,7 +26,7 @@ impl Case {
         Self {
             model,
             mode: Mode::Exact,
-            input: Tensor::default(),
+            input: Tensor::scalar(0.0f32),
         }
     }
 
@@ -39,10 +39,7 @@ impl Case {
     pub fn input(self, stream: &str, shape: [usize; 4]) -> Self {
         let data = seeded_values(Family::Vision, stream, &shape);
         Self {
-            input: Tensor {
-                shape: shape.to_vec(),
-                data,
-            },
+            input: Tensor::from_values(shape, data).expect("a seeded input"),
             ..self
         }
     }
@@ -73,11 +70,11 @@ impl Case {
 /// What a run gave.
 pub struct Ran {
     name: String,
-    outputs: Vec<(String, Tensor)>,
+    outputs: Vec<(String, Tensor<'static>)>,
 }
 
 impl Ran {
-    fn output(&self, name: &str) -> &Tensor {
+    fn output(&self, name: &str) -> &Tensor<'static> {
         let tapped = format!("tap.{name}");
         &self
             .outputs
@@ -93,8 +90,8 @@ impl Ran {
             let expected = golden.values(&format!("{prefix}{name}"));
             let got = self.output(name);
             assert_eq!(
-                Some(&got.shape),
-                golden.shape(&format!("{prefix}{name}")).as_ref(),
+                Some(got.shape()),
+                golden.shape(&format!("{prefix}{name}")).as_deref(),
                 "{name}"
             );
             let indices: Vec<usize> = (0..expected.len()).collect();
@@ -112,7 +109,7 @@ impl Ran {
     pub fn check_summary(&self, golden: &Golden, stored: &str, name: &str, tolerance: f64) {
         let got = self.output(name);
         let shape = golden.indices(&format!("{stored}.shape"));
-        assert_eq!(got.shape, shape, "{stored}");
+        assert_eq!(got.shape(), shape, "{stored}");
         let indices = golden.indices(&format!("{stored}.idx"));
         self.compare(
             stored,
@@ -138,7 +135,7 @@ impl Ran {
         what: &str,
         indices: &[usize],
         expected: &[f32],
-        got: &Tensor,
+        got: &Tensor<'_>,
         tolerance: f64,
     ) {
         assert!(
@@ -147,7 +144,7 @@ impl Ran {
         );
         let mut worst = 0.0f64;
         for (&index, &want) in indices.iter().zip(expected) {
-            let difference = (f64::from(want) - f64::from(got.data[index])).abs();
+            let difference = (f64::from(want) - f64::from(got.to_f32()[index])).abs();
             worst = if difference.is_nan() {
                 f64::INFINITY
             } else {

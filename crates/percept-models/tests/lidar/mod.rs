@@ -21,17 +21,17 @@ pub fn network(config: CenterPoint) -> Graph {
 }
 
 /// What a run gave, by name.
-pub struct Outputs(Vec<(String, Tensor)>);
+pub struct Outputs(Vec<(String, Tensor<'static>)>);
 
 impl Outputs {
     /// One output, which must be there.
-    pub fn get(&self, name: &str) -> &Tensor {
+    pub fn get(&self, name: &str) -> &Tensor<'static> {
         self.find(name)
             .unwrap_or_else(|| panic!("no output {name}"))
     }
 
     /// One output, if it is there.
-    pub fn find(&self, name: &str) -> Option<&Tensor> {
+    pub fn find(&self, name: &str) -> Option<&Tensor<'static>> {
         let found = self.0.iter().find(|(output, _)| output == name);
         found.map(|(_, tensor)| tensor)
     }
@@ -42,8 +42,8 @@ pub fn run(graph: Graph, samples: &[&[f32]], options: Options, threads: usize) -
     let weights = Arc::new(ModelWeights::seeded(&graph));
     let cpu = Cpu::new(threads).expect("threads");
     let mut program = Program::new(graph, weights, cpu, options);
-    let inputs = inputs(samples);
-    let named: Vec<(&str, &Tensor)> = inputs
+    let inputs = inputs(samples).expect("points of five values");
+    let named: Vec<(&str, &Tensor<'_>)> = inputs
         .iter()
         .map(|(name, tensor)| (*name, tensor))
         .collect();

@@ -1,8 +1,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use percept_data::weights::WeightError;
 use percept_data::{FaultKind, FileError};
+use percept_graph::WeightError;
 use thiserror::Error;
 
 /// Why a checkpoint could not be written or read.
@@ -99,10 +99,10 @@ impl CheckpointError {
 
     /// Whether the content of the file is at fault, so that an older one may do.
     pub(super) fn is_in_content(&self) -> bool {
+        let in_file = |error: &FileError| error.kind() != FaultKind::Io;
         match self {
-            Self::File(error) | Self::Tensor(WeightError::File(error)) => {
-                error.kind() != FaultKind::Io
-            }
+            Self::File(error) => in_file(error),
+            Self::Tensor(WeightError::Source(error)) => error.downcast_ref().is_none_or(in_file),
             Self::Tensor(_)
             | Self::NotACheckpoint { .. }
             | Self::State { .. }

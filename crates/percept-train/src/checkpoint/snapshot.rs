@@ -2,10 +2,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use flate2::Crc;
-use percept_data::Tensor;
 use percept_data::loader::Position;
 use percept_data::safetensors::{Safetensors, write_safetensors};
 use percept_data::weights::TensorSource;
+use percept_graph::Tensor;
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;

@@ -1,9 +1,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use percept_data::Tensor;
 use percept_data::loader::Position;
 use percept_data::safetensors::write_safetensors;
+use percept_graph::Tensor;
 use proptest::prelude::*;
 use serde_json::json;
 use tempfile::TempDir;

@@ -56,9 +56,7 @@ impl Trainer {
     /// The first thing that is not finite: a parameter as the step finds it, or a node's output.
     fn watch(&self, step: &mut Step, batch: &Batch, done: u64) -> Result<String, TrainError> {
         let state = step.state()?;
-        let broken = state
-            .iter()
-            .find(|(_, tensor)| !is_finite(&tensor.to_f32()));
+        let broken = state.iter().find(|(_, tensor)| !is_finite(tensor));
         if let Some((name, _)) = broken {
             return Ok(format!("{name}, as step {done} left it"));
         }
@@ -87,25 +85,26 @@ impl Trainer {
                 &self.learner.views,
                 batch,
                 begin..(begin + most).min(images),
-            );
+            )
+            .map_err(percept_engine::EngineError::from)?;
             let counter = done * self.config.parts as u64 + part as u64;
             let has_dropout = watched.program().graph().inputs();
             if has_dropout.iter().any(|input| input.name == RANDOM_COUNTER) {
                 let counter = random_counter(self.config.seed, counter);
                 inputs.push((RANDOM_COUNTER.to_owned(), counter));
             }
-            if let Some((name, _)) = inputs.iter().find(|(_, tensor)| !is_finite(&tensor.data)) {
+            if let Some((name, _)) = inputs.iter().find(|(_, tensor)| !is_finite(tensor)) {
                 return Ok(format!("the input `{name}`"));
             }
-            let given: Vec<(&str, &Tensor)> = inputs
+            let given: Vec<(&str, &Tensor<'_>)> = inputs
                 .iter()
                 .map(|(name, tensor)| (name.as_str(), tensor))
                 .collect();
             let outputs = watched.step(&given)?;
             let broken = outputs
                 .iter()
-                .find(|output| output.name.contains(' ') && !is_finite(&output.data));
-            if let Some((_, node)) = broken.and_then(|output| output.name.split_once(' ')) {
+                .find(|(name, tensor)| name.contains(' ') && !is_finite(tensor));
+            if let Some((_, node)) = broken.and_then(|(name, _)| name.split_once(' ')) {
                 return Ok(format!("the first layer to give such numbers is {node}"));
             }
         }
@@ -113,6 +112,6 @@ impl Trainer {
     }
 }
 
-fn is_finite(values: &[f32]) -> bool {
-    values.iter().all(|value| value.is_finite())
+fn is_finite(tensor: &Tensor<'_>) -> bool {
+    tensor.to_f32().iter().all(|value| value.is_finite())
 }

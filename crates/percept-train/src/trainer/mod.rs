@@ -242,7 +242,7 @@ impl Trainer {
         log.sync()?;
         let tensors = step.state()?;
         let is_finite =
-            |tensor: &percept_data::Tensor<'_>| tensor.to_f32().iter().all(|v| v.is_finite());
+            |tensor: &percept_graph::Tensor<'_>| tensor.to_f32().iter().all(|v| v.is_finite());
         if let Some((name, _)) = tensors.iter().find(|(_, tensor)| !is_finite(tensor)) {
             let checkpoint = writer.last_written();
             return Err(TrainError::NotFinite {

@@ -227,7 +227,7 @@ fn a_loss_that_is_no_number_names_the_step_the_layer_and_the_last_good_checkpoin
     assert!(names.iter().any(|name| culprit.contains(name)), "{error}");
     let good = Snapshot::read(checkpoint.as_ref().expect("a checkpoint before it")).unwrap();
     assert!(good.state.step < *step);
-    let all_finite = |(_, tensor): &(String, percept_data::Tensor<'_>)| {
+    let all_finite = |(_, tensor): &(String, percept_graph::Tensor<'_>)| {
         tensor.to_f32().iter().all(|value| value.is_finite())
     };
     assert!(good.tensors.iter().all(all_finite));

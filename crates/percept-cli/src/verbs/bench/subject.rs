@@ -68,15 +68,17 @@ impl Subject {
             let graph = with_input_gradients(model.graph.clone())?;
             return Ok(Self::of_graph(graph, weights, inputs, cpu, options));
         }
-        let size = inputs.first().and_then(|(_, image)| match image.shape[..] {
-            [_, _, height, width] => Some([height, width]),
-            _ => None,
-        });
+        let size = inputs
+            .first()
+            .and_then(|(_, image)| match image.shape()[..] {
+                [_, _, height, width] => Some([height, width]),
+                _ => None,
+            });
         let learner = Learner::classifier(model, 0.0, size).map_err(|error| match error {
             LearnerError::Graph(error) => Fail::from(error),
             error => Fail::usage(error).hint("--train takes classifiers and losses"),
         })?;
-        let images = inputs.first().map_or(1, |(_, image)| image.shape[0]);
+        let images = inputs.first().map_or(1, |(_, image)| image.shape()[0]);
         Self::step(&learner, images, cpu.threads())
     }
 
@@ -110,12 +112,12 @@ impl Subject {
             Subject::Graph { inputs, .. } => {
                 let shapes = inputs.iter();
                 shapes
-                    .map(|(name, tensor)| (name.as_str(), tensor.shape.as_slice()))
+                    .map(|(name, tensor)| (name.as_str(), tensor.shape()))
                     .collect()
             }
             Subject::Step { batch, .. } => {
                 let views = batch.views.iter();
-                views.map(|view| ("view", view.shape.as_slice())).collect()
+                views.map(|view| ("view", view.shape())).collect()
             }
         }
     }

@@ -140,7 +140,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let Spread { median, p10, p90 } = profile.wall_ms();
     let shapes: Vec<String> = inputs
         .iter()
-        .map(|(name, tensor)| format!("{name} {:?}", tensor.shape))
+        .map(|(name, tensor)| format!("{name} {:?}", tensor.shape()))
         .collect();
     let head = format!(
         "{}, {}; {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s; {}\n\
@@ -163,7 +163,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let record = json!({
         "model": args.model.model,
         "settings": args.model.set,
-        "inputs": inputs.iter().map(|(name, tensor)| json!({"name": name, "shape": tensor.shape})).collect::<Vec<_>>(),
+        "inputs": inputs.iter().map(|(name, tensor)| json!({"name": name, "shape": tensor.shape()})).collect::<Vec<_>>(),
         "threads": threads, "isa": isa.to_string(), "engine": args.engine.describe(),
         "weights": program.weights_description(),
         "peak_gflops_per_s": peak_gflops,

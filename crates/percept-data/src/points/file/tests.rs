@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Tensor;
 use crate::arrays::write_npy;
+use percept_graph::Tensor;
 
 /// A file of this name in a folder that goes away with it.
 fn on_disk(name: &str, bytes: &[u8]) -> (tempfile::TempDir, std::path::PathBuf) {
