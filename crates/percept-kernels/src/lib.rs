@@ -21,6 +21,7 @@ pub mod mapped;
 pub mod math;
 pub mod norm;
 pub mod optimiser;
+pub mod points;
 pub mod pool;
 pub mod pool2d;
 mod radix;

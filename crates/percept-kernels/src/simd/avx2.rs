@@ -22,6 +22,24 @@ impl Avx2 {
 /// 8 set lanes, then 8 clear ones: a window that starts at 8 - n sets the first n.
 static MASKS: [i32; 2 * LANES] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
 
+/// For each set of lanes, their numbers one after the other, a byte each.
+static SET_LANES: [u64; 1 << LANES] = {
+    let mut table = [0; 1 << LANES];
+    let mut bits = 0;
+    while bits < table.len() {
+        let (mut lane, mut place) = (0, 0);
+        while lane < LANES {
+            if bits >> lane & 1 == 1 {
+                table[bits] |= (lane as u64) << (8 * place);
+                place += 1;
+            }
+            lane += 1;
+        }
+        bits += 1;
+    }
+    table
+};
+
 #[inline(always)]
 fn first_lanes(n: usize) -> __m256i {
     debug_assert!(n <= LANES);
@@ -67,6 +85,7 @@ macro_rules! supported {
 impl Simd for Avx2 {
     type V = __m256;
     type Mask = __m256;
+    type Keys = __m256d;
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {
@@ -185,6 +204,61 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn select(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
         supported!(_mm256_blendv_ps(no, yes, mask))
+    }
+
+    #[inline(always)]
+    fn bits(self, mask: __m256) -> u32 {
+        supported!(_mm256_movemask_ps(mask)).cast_unsigned()
+    }
+    #[inline(always)]
+    fn compress(self, v: __m256, bits: u32) -> __m256 {
+        let lanes = SET_LANES[bits as usize % SET_LANES.len()].cast_signed();
+        supported!({
+            let lanes = _mm256_cvtepu8_epi32(_mm_cvtsi64_si128(lanes));
+            _mm256_permutevar8x32_ps(v, lanes)
+        })
+    }
+
+    // The bits of two floats that are not negative order like the f64 that they form.
+    #[inline(always)]
+    fn keys(self, high: __m256, low: __m256) -> [__m256d; 2] {
+        supported!([
+            _mm256_castps_pd(_mm256_unpacklo_ps(low, high)),
+            _mm256_castps_pd(_mm256_unpackhi_ps(low, high)),
+        ])
+    }
+    #[inline(always)]
+    fn keys_min(self, a: __m256d, b: __m256d) -> __m256d {
+        supported!(_mm256_min_pd(a, b))
+    }
+    #[inline(always)]
+    fn keys_max(self, a: __m256d, b: __m256d) -> __m256d {
+        supported!(_mm256_max_pd(a, b))
+    }
+    #[inline(always)]
+    fn transpose_keys(self, [a, b, c, d]: [__m256d; 4]) -> [__m256d; 4] {
+        supported!({
+            let (ab_low, ab_high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
+            let (cd_low, cd_high) = (_mm256_unpacklo_pd(c, d), _mm256_unpackhi_pd(c, d));
+            [
+                _mm256_permute2f128_pd::<0x20>(ab_low, cd_low),
+                _mm256_permute2f128_pd::<0x20>(ab_high, cd_high),
+                _mm256_permute2f128_pd::<0x31>(ab_low, cd_low),
+                _mm256_permute2f128_pd::<0x31>(ab_high, cd_high),
+            ]
+        })
+    }
+    #[inline(always)]
+    fn key_parts(self, [a, b]: [__m256d; 2]) -> (__m256, __m256) {
+        supported!({
+            let (a, b) = (_mm256_castpd_ps(a), _mm256_castpd_ps(b));
+            let high = _mm256_castps_pd(_mm256_shuffle_ps::<0b11_01_11_01>(a, b));
+            let low = _mm256_castps_pd(_mm256_shuffle_ps::<0b10_00_10_00>(a, b));
+            (
+                _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(high)),
+                _mm256_castpd_ps(_mm256_permute4x64_pd::<0b11_01_10_00>(low)),
+            )
+        })
     }
 
     #[inline(always)]

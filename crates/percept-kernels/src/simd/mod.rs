@@ -23,6 +23,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type V: Copy;
     /// The result of comparing two vectors.
     type Mask: Copy;
+    /// A vector of 4 keys of 64 bits: a float that is not negative above the bits of another one that is not.
+    type Keys: Copy;
 
     /// All lanes the same.
     fn splat(self, value: f32) -> Self::V;
@@ -123,6 +125,22 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn equal(self, a: Self::V, b: Self::V) -> Self::Mask;
     /// Lane by lane: `mask ? yes : no`.
     fn select(self, mask: Self::Mask, yes: Self::V, no: Self::V) -> Self::V;
+
+    /// Bit i from lane i.
+    fn bits(self, mask: Self::Mask) -> u32;
+    /// The lanes whose bits are set, moved to the front in their order; the others are without meaning.
+    fn compress(self, v: Self::V, bits: u32) -> Self::V;
+
+    /// Keys of lanes 0, 1, 4, 5 and of lanes 2, 3, 6, 7.
+    fn keys(self, high: Self::V, low: Self::V) -> [Self::Keys; 2];
+    /// The smaller keys.
+    fn keys_min(self, a: Self::Keys, b: Self::Keys) -> Self::Keys;
+    /// The larger keys.
+    fn keys_max(self, a: Self::Keys, b: Self::Keys) -> Self::Keys;
+    /// Turns 4 rows of 4 keys into 4 columns.
+    fn transpose_keys(self, rows: [Self::Keys; 4]) -> [Self::Keys; 4];
+    /// High and low parts of 8 keys, in their order.
+    fn key_parts(self, keys: [Self::Keys; 2]) -> (Self::V, Self::V);
 
     /// Sum of the lanes in a fixed order: ((0+4)+(2+6)) + ((1+5)+(3+7)).
     fn sum(self, a: Self::V) -> f32;

@@ -23,6 +23,7 @@ fn each(f: impl Fn(usize) -> f32) -> F32x8 {
 impl Simd for Portable {
     type V = F32x8;
     type Mask = [bool; LANES];
+    type Keys = [u64; 4];
 
     #[inline(always)]
     fn splat(self, value: f32) -> F32x8 {
@@ -135,6 +136,53 @@ impl Simd for Portable {
     #[inline(always)]
     fn select(self, mask: [bool; LANES], yes: F32x8, no: F32x8) -> F32x8 {
         each(|i| if mask[i] { yes.0[i] } else { no.0[i] })
+    }
+
+    #[inline(always)]
+    fn bits(self, mask: [bool; LANES]) -> u32 {
+        let mut bits = 0;
+        for lane in 0..LANES {
+            bits |= u32::from(mask[lane]) << lane;
+        }
+        bits
+    }
+    #[inline(always)]
+    fn compress(self, F32x8(v): F32x8, bits: u32) -> F32x8 {
+        let mut out = v;
+        let mut front = 0;
+        for lane in 0..LANES {
+            out[front] = v[lane];
+            front = (front + (bits >> lane & 1) as usize) % LANES;
+        }
+        F32x8(out)
+    }
+
+    #[inline(always)]
+    fn keys(self, F32x8(high): F32x8, F32x8(low): F32x8) -> [[u64; 4]; 2] {
+        let key =
+            |lane: usize| u64::from(high[lane].to_bits()) << 32 | u64::from(low[lane].to_bits());
+        [
+            [key(0), key(1), key(4), key(5)],
+            [key(2), key(3), key(6), key(7)],
+        ]
+    }
+    #[inline(always)]
+    fn keys_min(self, a: [u64; 4], b: [u64; 4]) -> [u64; 4] {
+        std::array::from_fn(|i| a[i].min(b[i]))
+    }
+    #[inline(always)]
+    fn keys_max(self, a: [u64; 4], b: [u64; 4]) -> [u64; 4] {
+        std::array::from_fn(|i| a[i].max(b[i]))
+    }
+    #[inline(always)]
+    fn transpose_keys(self, rows: [[u64; 4]; 4]) -> [[u64; 4]; 4] {
+        std::array::from_fn(|i| std::array::from_fn(|j| rows[j][i]))
+    }
+    #[inline(always)]
+    fn key_parts(self, keys: [[u64; 4]; 2]) -> (F32x8, F32x8) {
+        let high = each(|i| f32::from_bits((keys[i / 4][i % 4] >> 32) as u32));
+        let low = each(|i| f32::from_bits(keys[i / 4][i % 4] as u32));
+        (high, low)
     }
 
     #[inline(always)]

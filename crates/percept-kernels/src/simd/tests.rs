@@ -126,3 +126,65 @@ fn operations_match_plain_arithmetic() {
 fn memory_access_touches_exactly_its_lanes() {
     Isa::available().into_iter().for_each(|isa| isa.run(Memory));
 }
+
+/// Masks as bits, and the lanes that they choose.
+struct Masks;
+
+impl Kernel for Masks {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let values = [0.0f32, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        for bits in 0..256u32 {
+            let chosen = |lane: usize| bits >> lane & 1 == 1;
+            let flags: [f32; 8] = std::array::from_fn(|lane| if chosen(lane) { 1.0 } else { 0.0 });
+            assert_eq!(s.bits(s.equal(s.vector(flags), s.splat(1.0))), bits);
+            let front = s.to_array(s.compress(s.vector(values), bits));
+            let expected: Vec<f32> = (0..8)
+                .filter(|&lane| chosen(lane))
+                .map(|lane| values[lane])
+                .collect();
+            assert_eq!(front[..expected.len()], expected);
+        }
+    }
+}
+
+/// Keys: their lanes, their order, and their parts.
+struct Keys;
+
+impl Kernel for Keys {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // Equal distances are told apart by number; numbers are the bits of floats, tiny ones here.
+        let distance = [2.0f32, 1.0, 1.0, 0.0, 3.5, 0.0, 7.0, 1e30];
+        let number: [f32; 8] = [5u32, 9, 3, 1, 0, 2, 8, 4].map(f32::from_bits);
+        let [a, b] = s.keys(s.vector(distance), s.vector(number));
+        let pick = |values: [f32; 8], lanes: [usize; 8]| lanes.map(|lane| values[lane]);
+        let (high, low) = s.key_parts([a, b]);
+        let lanes = [0, 1, 4, 5, 2, 3, 6, 7];
+        assert_eq!(s.to_array(high), pick(distance, lanes));
+        assert_eq!(
+            s.to_array(low).map(f32::to_bits),
+            pick(number, lanes).map(f32::to_bits)
+        );
+        let (low_keys, high_keys) = (s.keys_min(a, b), s.keys_max(a, b));
+        let (high, low) = s.key_parts([low_keys, high_keys]);
+        // Lane by lane: (2, 5) and (1, 3); (1, 9) and (0, 1); (3.5, 0) and (7, 8); (0, 2) and (1e30, 4).
+        assert_eq!(s.to_array(high), [1.0, 0.0, 3.5, 0.0, 2.0, 1.0, 7.0, 1e30]);
+        assert_eq!(s.to_array(low).map(f32::to_bits), [3, 1, 0, 2, 5, 9, 8, 4]);
+        let turned = s.transpose_keys([a, b, low_keys, high_keys]);
+        let (high, _) = s.key_parts([turned[0], turned[3]]);
+        assert_eq!(s.to_array(high), [2.0, 1.0, 1.0, 2.0, 0.0, 1e30, 0.0, 1e30]);
+    }
+}
+
+#[test]
+fn masks_and_keys() {
+    for isa in Isa::available() {
+        isa.run(Masks);
+        isa.run(Keys);
+    }
+}

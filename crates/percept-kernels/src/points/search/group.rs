@@ -1,0 +1,382 @@
+//! The neighbours of a leaf's sixteen points at once.
+//!
+//! 1. The points' own leaf and its sister give every query a first list, and with it a bound.
+//! 2. One walk from the top finds all leaves whose boxes are within the largest bound of the queries' box.
+//! 3. Leaf after leaf, the nearest first, whatever is within a query's bound goes to its buffer, without a branch on it;
+//!    full buffers are sorted into the lists, which tightens the bounds.
+
+use super::super::order::{FAN, LEAF};
+use super::super::tree::{Boxes, Leaf, PointTree};
+use super::columns::{Best, Columns, QUARTERS, QUERIES, leaf_keys, sort};
+use super::{Lists, squared_distance};
+use crate::simd::{LANES, Simd};
+
+/// Room of a query's buffer.
+const CAPACITY: usize = 96;
+/// A buffer is emptied before a leaf and the vector behind it could pass the end.
+const FULL: usize = CAPACITY - LEAF - LANES;
+/// After so many leaves bounds are tightened for the first time.
+const FIRST_LEAVES: usize = 6;
+/// Nodes that wait in a walk: seven a level, and the last one's eight.
+const MAX_WAITING: usize = 128;
+
+/// The bits of a whole vector.
+const ALL_LANES: u32 = (1 << LANES) - 1;
+/// How many lanes each set has: counting bits is slow without an instruction of its own, which not all CPUs have.
+static COUNTS: [u8; 1 << LANES] = {
+    let mut counts = [0; 1 << LANES];
+    let mut bits = 0;
+    while bits < counts.len() {
+        counts[bits] = bits.count_ones() as u8;
+        bits += 1;
+    }
+    counts
+};
+
+/// What came within the bound of each query, and the bounds themselves.
+#[repr(C, align(64))]
+struct Buffers {
+    distance: [[f32; CAPACITY]; LEAF],
+    number: [[f32; CAPACITY]; LEAF],
+    len: [usize; LEAF],
+    /// The last distance and number of each query's list.
+    bound: [[f32; LANES]; 2],
+    bound_number: [[f32; LANES]; 2],
+}
+
+/// The working memory of group searches.
+pub(super) struct GroupSearch<S: Simd> {
+    best: Best<S>,
+    buffers: Box<Buffers>,
+    /// Leaves to look into: (distance from the middle of the queries, leaf), sorted.
+    candidates: Vec<u64>,
+    k: usize,
+}
+
+/// Sixteen queries (fewer in the last leaf) and the box around them.
+#[derive(Clone, Copy)]
+pub(super) struct Group<'a> {
+    pub(super) leaf: &'a Leaf,
+    pub(super) seats: usize,
+    pub(super) low: [f32; 3],
+    pub(super) high: [f32; 3],
+}
+
+impl<'a> Group<'a> {
+    #[inline(always)]
+    pub(super) fn of(tree: &'a PointTree, leaf: usize) -> Group<'a> {
+        let boxes = &tree.boxes[0][leaf / FAN];
+        Group {
+            leaf: &tree.leaves[leaf],
+            seats: tree.seats(leaf),
+            low: boxes.low.map(|values| values[leaf % FAN]),
+            high: boxes.high.map(|values| values[leaf % FAN]),
+        }
+    }
+
+    pub(super) fn middle(&self) -> [f32; 3] {
+        std::array::from_fn(|axis| (self.low[axis] + self.high[axis]) * 0.5)
+    }
+}
+
+#[inline(always)]
+fn splat3<S: Simd>(s: S, [x, y, z]: [f32; 3]) -> [S::V; 3] {
+    [s.splat(x), s.splat(y), s.splat(z)]
+}
+
+/// Smallest squared distances from the box `low` to `high` to eight boxes.
+#[inline(always)]
+fn distances_to_boxes<S: Simd>(s: S, boxes: &Boxes, low: [S::V; 3], high: [S::V; 3]) -> S::V {
+    let zero = s.splat(0.0);
+    let mut gaps = [zero; 3];
+    for axis in 0..3 {
+        let before = s.sub(s.read(&boxes.low[axis]), high[axis]);
+        let behind = s.sub(low[axis], s.read(&boxes.high[axis]));
+        gaps[axis] = s.max(s.max(before, behind), zero);
+    }
+    squared_distance(s, gaps, [zero; 3])
+}
+
+/// The lanes where (distance, number) is at most (bound, bound number).
+#[inline(always)]
+fn within<S: Simd>(s: S, distance: S::V, number: S::V, bound: S::V, bound_number: S::V) -> u32 {
+    let at_most = !s.bits(s.less(bound, distance)) & ALL_LANES;
+    let tie = s.bits(s.equal(distance, bound));
+    if tie == 0 {
+        return at_most;
+    }
+    let later = s.bits(s.less(bound_number, number));
+    at_most & !(tie & later)
+}
+
+impl<S: Simd> GroupSearch<S> {
+    #[inline(always)]
+    pub(super) fn new(s: S, k: usize) -> GroupSearch<S> {
+        GroupSearch {
+            best: Best::new(s, k),
+            buffers: Box::new(Buffers {
+                distance: [[0.0; CAPACITY]; LEAF],
+                number: [[0.0; CAPACITY]; LEAF],
+                len: [0; LEAF],
+                bound: [[0.0; LANES]; 2],
+                bound_number: [[0.0; LANES]; 2],
+            }),
+            candidates: Vec::new(),
+            k,
+        }
+    }
+
+    /// Finds the lists of a group in `tree`, starting from a leaf near it, and writes them.
+    #[inline(always)]
+    pub(super) fn run(
+        &mut self,
+        s: S,
+        tree: &PointTree,
+        group: Group<'_>,
+        near: usize,
+        lists: &Lists,
+    ) {
+        for seat in 0..group.seats {
+            lists.prefetch(group.leaf.number(seat));
+        }
+        let sister = match near ^ 1 {
+            sister if sister < tree.leaves.len() => sister,
+            _ => near.saturating_sub(1),
+        };
+        for half in 0..2 {
+            let keys = leaf_keys(s, group.leaf, half, &tree.leaves[near]);
+            self.best.start(s, 2 * half, &keys[0]);
+            self.best.start(s, 2 * half + 1, &keys[1]);
+            if sister != near {
+                let keys = leaf_keys(s, group.leaf, half, &tree.leaves[sister]);
+                self.best.absorb(s, 2 * half, keys[0]);
+                self.best.absorb(s, 2 * half + 1, keys[1]);
+            }
+        }
+        self.tighten(s, group.seats);
+        let bound = self.largest_bound();
+        self.collect(s, tree, group, bound, [near, sister]);
+        self.candidates.sort_unstable();
+        self.filter(s, tree, group);
+        self.write(s, group, lists);
+    }
+
+    /// Reads the bounds off the lists.
+    #[inline(always)]
+    fn tighten(&mut self, s: S, seats: usize) {
+        for quarter in 0..QUARTERS {
+            let (distance, number) = self.best.last(s, quarter);
+            for lane in 0..4 {
+                let query = QUERIES[quarter][lane];
+                let (half, slot) = (query / LANES, query % LANES);
+                // Nothing is within the bound of an empty seat.
+                self.buffers.bound[half][slot] = if query < seats { distance[lane] } else { -1.0 };
+                self.buffers.bound_number[half][slot] = number[lane];
+            }
+        }
+    }
+
+    /// The largest bound of all queries: (distance, number).
+    #[inline(always)]
+    fn largest_bound(&self) -> (f32, f32) {
+        let (mut distance, mut number) = (-1.0, 0.0);
+        for half in 0..2 {
+            for lane in 0..LANES {
+                let bound = self.buffers.bound[half][lane];
+                let bound_number = self.buffers.bound_number[half][lane];
+                if bound > distance || bound == distance && bound_number > number {
+                    (distance, number) = (bound, bound_number);
+                }
+            }
+        }
+        (distance, number)
+    }
+
+    /// Notes all leaves that may hold something within `bound` of the group's box, but for the two that are done.
+    #[inline(always)]
+    fn collect(
+        &mut self,
+        s: S,
+        tree: &PointTree,
+        group: Group<'_>,
+        bound: (f32, f32),
+        done: [usize; 2],
+    ) {
+        let (low, high) = (splat3(s, group.low), splat3(s, group.high));
+        let middle = splat3(s, group.middle());
+        let (bound, bound_number) = (s.splat(bound.0), s.splat(bound.1));
+        let mut waiting = [(0u32, 0u32); MAX_WAITING];
+        let mut count = 1;
+        waiting[0] = (tree.boxes.len() as u32 - 1, 0);
+        self.candidates.clear();
+        while count > 0 {
+            count -= 1;
+            let (height, node) = waiting[count];
+            let boxes = &tree.boxes[height as usize][node as usize];
+            let distance = distances_to_boxes(s, boxes, low, high);
+            let mut found = within(s, distance, s.read(&boxes.first), bound, bound_number);
+            if height > 0 {
+                while found != 0 {
+                    waiting[count] = (height - 1, node * FAN as u32 + found.trailing_zeros());
+                    count += 1;
+                    found &= found - 1;
+                }
+                continue;
+            }
+            for leaf in done {
+                if leaf / FAN == node as usize {
+                    found &= !(1 << (leaf % FAN));
+                }
+            }
+            if found != 0 {
+                let distance = s.to_array(distances_to_boxes(s, boxes, middle, middle));
+                while found != 0 {
+                    let child = found.trailing_zeros();
+                    let leaf = u64::from(node * FAN as u32 + child);
+                    let distance = distance[child as usize % LANES].to_bits();
+                    self.candidates.push(u64::from(distance) << 32 | leaf);
+                    found &= found - 1;
+                }
+            }
+        }
+    }
+
+    /// Looks into the candidates and brings the lists to their end.
+    #[inline(always)]
+    fn filter(&mut self, s: S, tree: &PointTree, group: Group<'_>) {
+        self.buffers.len = [0; LEAF];
+        for index in 0..self.candidates.len() {
+            if index == FIRST_LEAVES {
+                self.empty(s);
+                self.tighten(s, group.seats);
+            }
+            let candidate = self.candidates[index] as u32 as usize;
+            let leaf = &tree.leaves[candidate];
+            let boxes = &tree.boxes[0][candidate / FAN];
+            let child = candidate % FAN;
+            let mut queries = 0;
+            for half in 0..2 {
+                let zero = s.splat(0.0);
+                let mut gaps = [zero; 3];
+                for axis in 0..3 {
+                    let at = s.read(&group.leaf.at[axis][half]);
+                    let before = s.sub(s.splat(boxes.low[axis][child]), at);
+                    let behind = s.sub(at, s.splat(boxes.high[axis][child]));
+                    gaps[axis] = s.max(s.max(before, behind), zero);
+                }
+                let distance = squared_distance(s, gaps, [zero; 3]);
+                let bound = s.read(&self.buffers.bound[half]);
+                let bound_number = s.read(&self.buffers.bound_number[half]);
+                let first = s.splat(boxes.first[child]);
+                queries |= within(s, distance, first, bound, bound_number) << (half * LANES);
+            }
+            while queries != 0 {
+                let query = queries.trailing_zeros() as usize % LEAF;
+                queries &= queries - 1;
+                self.take_within_bound(s, leaf, query, splat3(s, group.leaf.point(query)));
+                if self.buffers.len[query] > FULL {
+                    self.empty(s);
+                    self.tighten(s, group.seats);
+                }
+            }
+        }
+        self.empty(s);
+    }
+
+    /// Adds a leaf's points within a query's bound to its buffer.
+    #[inline(always)]
+    fn take_within_bound(&mut self, s: S, leaf: &Leaf, query: usize, at: [S::V; 3]) {
+        let buffers = &mut *self.buffers;
+        let bound = s.splat(buffers.bound[query / LANES][query % LANES]);
+        for half in 0..2 {
+            let points = [
+                s.read(&leaf.at[0][half]),
+                s.read(&leaf.at[1][half]),
+                s.read(&leaf.at[2][half]),
+            ];
+            let distance = squared_distance(s, points, at);
+            let taken = !s.bits(s.less(bound, distance)) & ALL_LANES;
+            let len = buffers.len[query];
+            debug_assert!(len + LANES <= CAPACITY);
+            // SAFETY: a buffer holds at most FULL numbers before a leaf and LANES more at its second half, and has room
+            // for LEAF + LANES beyond FULL.
+            unsafe {
+                let distances = buffers.distance[query].as_mut_ptr().add(len);
+                s.store(distances, s.compress(distance, taken));
+                let numbers = buffers.number[query].as_mut_ptr().add(len);
+                s.store(numbers, s.compress(s.read(&leaf.number[half]), taken));
+            }
+            buffers.len[query] = len + usize::from(COUNTS[taken as usize]);
+        }
+    }
+
+    /// Sorts the buffers into the lists.
+    #[inline(always)]
+    fn empty(&mut self, s: S) {
+        let none = s.keys(s.splat(0.0), s.splat(0.0))[0];
+        for quarter in 0..QUARTERS {
+            let queries = QUERIES[quarter];
+            let len = queries.map(|query| self.buffers.len[query]);
+            let longest = len.into_iter().fold(0, usize::max);
+            for start in (0..longest).step_by(LEAF) {
+                let mut keys: Columns<S> = [none; LEAF];
+                for half in 0..2 {
+                    let at = start + half * LANES;
+                    let mut rows = [[none; 2]; 4];
+                    for lane in 0..4 {
+                        rows[lane] = self.buffered(s, queries[lane], at, len[lane]);
+                    }
+                    // Keys interleave as (0 1 4 5), (2 3 6 7); any order will do before sorting.
+                    for part in 0..2 {
+                        let turned = s.transpose_keys([
+                            rows[0][part],
+                            rows[1][part],
+                            rows[2][part],
+                            rows[3][part],
+                        ]);
+                        for i in 0..4 {
+                            keys[half * LANES + part * 4 + i] = turned[i];
+                        }
+                    }
+                }
+                sort(s, &mut keys);
+                self.best.absorb(s, quarter, keys);
+            }
+        }
+        self.buffers.len = [0; LEAF];
+    }
+
+    /// Eight keys of a query's buffer from `at` on; those past its end are farther than anything.
+    #[inline(always)]
+    fn buffered(&self, s: S, query: usize, at: usize, len: usize) -> [S::Keys; 2] {
+        const SEATS: [f32; LANES] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
+        debug_assert!(at + LANES <= CAPACITY);
+        // SAFETY: `at` is at most 8 above the length of a buffer, which is at most FULL + LEAF = CAPACITY - LANES, and
+        // both are multiples of 8 or below.
+        let (distance, number) = unsafe {
+            (
+                s.load(self.buffers.distance[query].as_ptr().add(at)),
+                s.load(self.buffers.number[query].as_ptr().add(at)),
+            )
+        };
+        let left = s.splat(len as f32 - at as f32);
+        let there = s.less(s.vector(SEATS), left);
+        s.keys(s.select(there, distance, s.splat(f32::MAX)), number)
+    }
+
+    #[inline(always)]
+    fn write(&mut self, s: S, group: Group<'_>, lists: &Lists) {
+        for quarter in 0..QUARTERS {
+            for start in (0..self.k).step_by(LANES) {
+                let ranks = self.best.ranks(s, quarter, start / LEAF, start / LANES % 2);
+                for lane in 0..4 {
+                    let query = QUERIES[quarter][lane];
+                    if query < group.seats {
+                        let (distance, number) = ranks[lane];
+                        lists.write(s, group.leaf.number(query), start, distance, number);
+                    }
+                }
+            }
+        }
+    }
+}
