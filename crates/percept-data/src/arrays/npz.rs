@@ -1,15 +1,17 @@
 //! `.npz`: a zip archive with one `NAME.npy` an array.
 
+use std::io;
 use std::path::Path;
 
+use ::zip::ZipWriter;
 use percept_kernels::MappedFile;
 
 use super::ArrayFault;
 use super::npy::{encode_header, parse_npy};
 use crate::atomic::write_atomically;
 use crate::error::{Fault, FileError, describe_content};
-use crate::zip::{ZipDirectory, ZipWriter};
 use percept_graph::Tensor;
+use crate::zip::{ZipDirectory, add_entry};
 
 /// Reads every array of a `.npz` file (plain or compressed), in file order.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor<'static>)>, FileError> {
@@ -42,12 +44,13 @@ fn parse_npz(file: &[u8]) -> Result<Vec<(String, Tensor<'static>)>, ArrayFault> 
 /// Writes named `arrays` as a `.npz` file, beside and renamed. The same arrays give the same file.
 pub fn write_npz(path: &Path, arrays: &[(String, Tensor<'_>)]) -> Result<(), FileError> {
     write_atomically(path, |file| -> Result<(), Fault> {
-        let mut zip = ZipWriter::new(file);
+        let mut zip = ZipWriter::new_stream(file);
         for (name, tensor) in arrays {
             let header = encode_header(tensor).map_err(|fault| fault.of_array(name))?;
-            zip.add(&format!("{name}.npy"), &[&header, tensor.bytes()])?;
+            add_entry(&mut zip, &format!("{name}.npy"), &[&header, tensor.bytes()])?;
         }
-        Ok(zip.finish()?)
+        zip.finish().map_err(io::Error::from)?;
+        Ok(())
     })
     .map_err(|fault| FileError::new(path, fault))
 }
@@ -58,6 +61,7 @@ mod tests {
 
     use super::*;
     use percept_graph::DType;
+    use crate::zip::tests::archive_of;
 
     const BY_NUMPY: &[u8] = include_bytes!("../../tests/fixtures/numpy.npz");
 
@@ -104,10 +108,7 @@ mod tests {
 
     #[test]
     fn a_fault_names_its_array() {
-        let mut file = Vec::new();
-        let mut zip = ZipWriter::new(&mut file);
-        zip.add("broken.npy", &[b"\x93NUMPY\x01\x00"]).unwrap();
-        zip.finish().unwrap();
+        let file = archive_of(&[("broken.npy", &[b"\x93NUMPY\x01\x00"])]);
         let error = parse_npz(&file).unwrap_err().to_string();
         assert_eq!(error, "corrupt npy array `broken`: the header is cut off");
     }

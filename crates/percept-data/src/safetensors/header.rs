@@ -1,7 +1,7 @@
 //! The header of a safetensors file: a length and a JSON object of tensors by name.
 //!
 //! It is parsed here rather than by the `safetensors` crate for errors that name the tensor, for refusing
-//! duplicate names, and because that crate's sums of offsets can overflow on hostile headers.
+//! duplicate names, and because that crate's sums of offsets can overflow on hostile headers (0.6 to 0.8).
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;

@@ -6,14 +6,21 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn two_entries() -> Vec<u8> {
-    let mut file = Vec::new();
-    let mut zip = ZipWriter::new(&mut file);
-    zip.add("a/first", &[b"hello ", b"world"]).unwrap();
-    zip.add("a/second", &[]).unwrap();
-    zip.finish().unwrap();
-    file
+/// An archive of these entries.
+pub(crate) fn archive_of(entries: &[(&str, &[&[u8]])]) -> Vec<u8> {
+    let mut zip = ZipWriter::new_stream(Vec::new());
+    for (name, parts) in entries {
+        add_entry(&mut zip, name, parts).unwrap();
+    }
+    zip.finish().unwrap().into_inner()
 }
+
+fn two_entries() -> Vec<u8> {
+    archive_of(&[("a/first", &[b"hello ", b"world"]), ("a/second", &[])])
+}
+
+const DIRECTORY_HEADER: &[u8] = b"PK\x01\x02";
+const END_RECORD_BYTES: usize = 22;
 
 fn put(file: &mut [u8], at: usize, value: u32) {
     file[at..at + 4].copy_from_slice(&value.to_le_bytes());
@@ -30,10 +37,7 @@ fn compressed(content: &[u8], claimed: u32) -> Vec<u8> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(content).unwrap();
     let raw = encoder.finish().unwrap();
-    let mut file = Vec::new();
-    let mut zip = ZipWriter::new(&mut file);
-    zip.add("deflated", &[&raw]).unwrap();
-    zip.finish().unwrap();
+    let mut file = archive_of(&[("deflated", &[&raw])]);
     let directory = directory_start(&file);
     file[directory + 10] = 8;
     let mut crc = Crc::new();
@@ -82,7 +86,6 @@ fn compressed_entries_are_bounded_by_what_they_claim() {
         (99_999, "does not decompress to the length"),
         (100_001, "does not decompress to the length"),
         (u32::MAX - 1, "far more than the archive"),
-        (u32::MAX, "has no size"),
     ] {
         let error = read(&compressed(&content, claimed))
             .unwrap_err()
@@ -100,13 +103,14 @@ fn lies_in_the_directory_are_told() {
     let table = [
         (directory + 16, 1, "has the checksum"),
         (directory + 20, 5, "two sizes"),
-        (directory + 42, 1, "has no header"),
-        (directory + 42, 1 << 30, "has no header"),
-        (directory, 0, "a directory entry"),
-        (end + 12, 1 << 30, "the directory"),
-        (end + 16, 1 << 30, "the directory"),
-        (end + 8, 0x0009_0009, "the number of entries"),
-        (end, 0, "no directory at its end"),
+        (directory + 20, u32::MAX, "corrupt zip"),
+        (directory + 24, u32::MAX, "corrupt zip"),
+        (directory + 42, 1, "corrupt zip"),
+        (directory + 42, 1 << 30, "corrupt zip"),
+        (directory, 0, "corrupt zip"),
+        (end + 16, 1 << 30, "corrupt zip"),
+        (end + 8, 0x0009_0009, "corrupt zip"),
+        (end, 0, "corrupt zip"),
     ];
     for (at, value, expected) in table {
         let mut damaged = file.clone();
@@ -125,18 +129,47 @@ fn lies_in_the_directory_are_told() {
 }
 
 #[test]
-fn a_repeated_name_is_refused() {
-    let mut file = Vec::new();
-    let mut zip = ZipWriter::new(&mut file);
-    zip.add("same", &[b"1"]).unwrap();
-    zip.add("same", &[b"2"]).unwrap();
-    zip.finish().unwrap();
-    assert!(
-        ZipDirectory::parse(&file)
-            .unwrap_err()
-            .to_string()
-            .contains("`same` appears twice")
-    );
+fn entries_that_share_a_name_or_their_content_are_refused() {
+    let file = archive_of(&[("same", &[b"1"]), ("sane", &[b"2"])]);
+    let directory = directory_start(&file);
+    let second = directory + 46 + "same".len();
+    let mut renamed = file.clone();
+    let at = second + 46 + 2;
+    assert_eq!(renamed[at], b'n');
+    renamed[at] = b'm';
+    let mut shared = file.clone();
+    put(&mut shared, second + 42, 0);
+    for damaged in [renamed, shared] {
+        let error = ZipDirectory::parse(&damaged).unwrap_err().to_string();
+        assert!(error.contains("share"), "{error}");
+    }
+    assert!(ZipDirectory::parse(&file).is_ok());
+}
+
+#[test]
+fn the_same_entries_give_the_same_bytes() {
+    assert_eq!(two_entries(), two_entries());
+    let mut zip = ZipWriter::new_stream(Vec::new());
+    add_entry(&mut zip, "same", &[]).unwrap();
+    assert!(add_entry(&mut zip, "same", &[]).is_err());
+}
+
+#[test]
+fn absurd_numbers_in_the_records_at_the_end_are_told() {
+    // PyTorch writes zip64 records too.
+    let whole: &[u8] = include_bytes!("../../tests/fixtures/nested.pth");
+    let entries = ZipDirectory::parse(whole).unwrap().entries.len() as u64;
+    for at in whole.len() - 300..whole.len() - 8 {
+        for absurd in [u64::MAX, i64::MAX as u64, 1 << 40, 0] {
+            let mut file = whole.to_vec();
+            file[at..at + 8].copy_from_slice(&absurd.to_le_bytes());
+            if let Ok(directory) = ZipDirectory::parse(&file) {
+                let ends = directory.entries.iter().map(|entry| entry.content.end);
+                assert!(ends.max().unwrap_or(0) <= file.len(), "byte {at}");
+                assert!(directory.entries.len() as u64 <= entries, "byte {at}");
+            }
+        }
+    }
 }
 
 proptest! {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::FaultKind;
-use crate::zip::ZipWriter;
+use crate::zip::tests::archive_of;
 
 /// Writes pickles operation by operation.
 #[derive(Clone, Default)]
@@ -67,19 +67,19 @@ fn one_tensor(shape: &[i32], strides: &[i32], offset: i32, elements: i32) -> Vec
 }
 
 fn archive(pickle: &[u8], extra: &[(&str, &[u8])]) -> Vec<u8> {
-    let mut file = Vec::new();
-    let mut zip = ZipWriter::new(&mut file);
-    zip.add("any/data.pkl", &[pickle]).unwrap();
     let values: Vec<u8> = [1.0f32, 2.0, 3.0, 4.0]
         .iter()
         .flat_map(|value| value.to_le_bytes())
         .collect();
-    zip.add("any/data/0", &[&values]).unwrap();
-    for (name, content) in extra {
-        zip.add(name, &[content]).unwrap();
-    }
-    zip.finish().unwrap();
-    file
+    let whole: Vec<(&str, &[u8])> = [("any/data.pkl", pickle), ("any/data/0", &values)]
+        .into_iter()
+        .chain(extra.iter().copied())
+        .collect();
+    let entries: Vec<(&str, &[&[u8]])> = whole
+        .iter()
+        .map(|(name, content)| (*name, std::slice::from_ref(content)))
+        .collect();
+    archive_of(&entries)
 }
 
 fn read_all(file: &[u8]) -> Result<Vec<(String, Vec<f32>)>, CheckpointFault> {
@@ -203,10 +203,7 @@ fn archives_of_other_kinds_are_told_apart() {
     ));
     assert!(read_all(&archive(&pickle, &[("any/byteorder", b"little")])).is_ok());
 
-    let mut arrays = Vec::new();
-    let mut zip = ZipWriter::new(&mut arrays);
-    zip.add("a.npy", &[b""]).unwrap();
-    zip.finish().unwrap();
+    let arrays = archive_of(&[("a.npy", &[b""])]);
     assert!(
         read_all(&arrays)
             .unwrap_err()
