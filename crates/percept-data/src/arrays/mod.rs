@@ -1,10 +1,12 @@
 //! numpy's files: one array (`.npy`) or a zip archive of named arrays (`.npz`).
 
+mod integers;
 mod npy;
 mod npz;
 
 use thiserror::Error;
 
+pub use self::integers::{NpyInteger, read_npy_integers, write_npy_integers};
 pub use self::npy::{read_npy, write_npy};
 pub use self::npz::{read_npz, write_npz};
 use crate::error::FaultKind;

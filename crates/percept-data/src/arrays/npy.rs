@@ -31,10 +31,37 @@ pub fn write_npy(path: &Path, tensor: &Tensor<'_>) -> Result<(), FileError> {
 
 /// Parses a whole npy file.
 pub(super) fn parse_npy(file: &[u8]) -> Result<Tensor<'_>, ArrayFault> {
-    let wrong = |reason| ArrayFault::Header {
-        array: String::new(),
-        reason,
+    let (
+        Header {
+            descr,
+            fortran_order,
+            shape,
+        },
+        data,
+    ) = split_npy(file)?;
+    let dtype =
+        dtype_described(descr).ok_or_else(|| unsupported(format!("the element type {descr}")))?;
+    let expected = byte_length(dtype, &shape).unwrap_or(usize::MAX);
+    if expected != data.len() {
+        let (array, found) = (String::new(), data.len());
+        return Err(ArrayFault::Length {
+            array,
+            dtype,
+            shape,
+            expected,
+            found,
+        });
+    }
+    let bytes = if fortran_order && shape.len() > 1 {
+        Cow::Owned(to_row_major(data, &shape, dtype.size_bytes()))
+    } else {
+        Cow::Borrowed(data)
     };
+    Tensor::new(dtype, shape, bytes).map_err(|_| wrong("shape and data disagree"))
+}
+
+/// The header of an npy file and the data behind it, which is not yet checked against it.
+pub(super) fn split_npy(file: &[u8]) -> Result<(Header<'_>, &[u8]), ArrayFault> {
     let Some(rest) = file.strip_prefix(MAGIC) else {
         let found = describe_content(file);
         return Err(ArrayFault::WrongFormat {
@@ -57,35 +84,20 @@ pub(super) fn parse_npy(file: &[u8]) -> Result<Tensor<'_>, ArrayFault> {
     };
     let (header, data) = rest.split_at_checked(length).ok_or_else(cut)?;
     let header = str::from_utf8(header).map_err(|_| wrong("the header is not text"))?;
-    let Header {
-        descr,
-        fortran_order,
-        shape,
-    } = HeaderParser { rest: header }
+    let header = HeaderParser { rest: header }
         .parse()
         .ok_or_else(|| wrong("the header is not the dict of descr, fortran_order and shape"))?;
-    let dtype =
-        dtype_described(descr).ok_or_else(|| unsupported(format!("the element type {descr}")))?;
-    let expected = byte_length(dtype, &shape).unwrap_or(usize::MAX);
-    if expected != data.len() {
-        let (array, found) = (String::new(), data.len());
-        return Err(ArrayFault::Length {
-            array,
-            dtype,
-            shape,
-            expected,
-            found,
-        });
-    }
-    let bytes = if fortran_order && shape.len() > 1 {
-        Cow::Owned(to_row_major(data, &shape, dtype.size_bytes()))
-    } else {
-        Cow::Borrowed(data)
-    };
-    Tensor::new(dtype, shape, bytes).map_err(|_| wrong("shape and data disagree"))
+    Ok((header, data))
 }
 
-fn unsupported(what: String) -> ArrayFault {
+pub(super) fn wrong(reason: &'static str) -> ArrayFault {
+    ArrayFault::Header {
+        array: String::new(),
+        reason,
+    }
+}
+
+pub(super) fn unsupported(what: String) -> ArrayFault {
     ArrayFault::Unsupported {
         array: String::new(),
         what,
@@ -110,13 +122,14 @@ pub(super) fn encode_header(tensor: &Tensor<'_>) -> Result<Vec<u8>, ArrayFault> 
         DType::I64 => "<i8",
         DType::Bool => "|b1",
     };
-    let sizes: String = tensor
-        .shape()
-        .iter()
-        .map(|size| format!("{size}, "))
-        .collect();
+    encode_header_of(descr, tensor.shape())
+}
+
+/// Everything that stands before the data of an array of numpy's type `descr`.
+pub(super) fn encode_header_of(descr: &str, shape: &[usize]) -> Result<Vec<u8>, ArrayFault> {
+    let sizes: String = shape.iter().map(|size| format!("{size}, ")).collect();
     // Python writes a tuple of one with its comma, longer ones without the last.
-    let shape = if tensor.shape().len() == 1 {
+    let shape = if shape.len() == 1 {
         sizes.trim_end()
     } else {
         sizes.trim_end_matches(", ")
@@ -172,10 +185,11 @@ fn to_row_major(data: &[u8], shape: &[usize], element_bytes: usize) -> Vec<u8> {
     bytes
 }
 
-struct Header<'a> {
-    descr: &'a str,
-    fortran_order: bool,
-    shape: Vec<usize>,
+/// The dict at the beginning of an npy file.
+pub(super) struct Header<'a> {
+    pub(super) descr: &'a str,
+    pub(super) fortran_order: bool,
+    pub(super) shape: Vec<usize>,
 }
 
 /// Parses the one kind of dict literal that npy headers hold, keys in any order.

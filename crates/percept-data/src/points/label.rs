@@ -1,6 +1,7 @@
 use std::path::Path;
 
 use super::error::{PointsError, read_bytes};
+use crate::atomic::write_atomically;
 
 /// A point's truth in SemanticKITTI's coding: what it is, and of which object.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -115,9 +116,38 @@ pub fn encode_labels(labels: &[PointLabel]) -> Vec<u8> {
         .collect()
 }
 
+/// Writes a `.label` file, beside and renamed.
+pub fn write_labels(path: &Path, labels: &[PointLabel]) -> Result<(), PointsError> {
+    write_atomically(path, |file| file.write_all(&encode_labels(labels)))
+        .map_err(|source| PointsError::io(path, source))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn label_files_round_trip_and_must_fit_their_cloud() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("000000.label");
+        let labels = [10, 252 | 7 << 16, u32::MAX].map(PointLabel::from_word);
+        write_labels(&path, &labels).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[4..8], [252, 0, 7, 0]);
+        assert_eq!(read_labels_for(&path, 3).unwrap(), labels);
+        assert!(matches!(
+            read_labels_for(&path, 4),
+            Err(PointsError::LabelCount {
+                labels: 3,
+                points: 4,
+                ..
+            })
+        ));
+        std::fs::write(&path, [0; 7]).unwrap();
+        assert!(matches!(
+            read_labels(&path),
+            Err(PointsError::PartialRow { bytes: 7, .. })
+        ));
+    }
 
     #[test]
     fn words_round_trip() {

@@ -24,11 +24,13 @@ pub use cloud::{
 };
 pub use dataset::LidarDataset;
 pub use error::PointsError;
-pub use file::{PointCloud, PointFormat, read_points};
+pub use file::{PlyPoints, PointCloud, PointFormat, read_points, write_ply};
 pub use frame::{
     Box3d, EGO_HALF_EXTENT_M, LidarConvention, LidarFrame, ObjectClass, Point, append_older_sweep,
 };
-pub use label::{LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels, read_labels_for};
+pub use label::{
+    LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels, read_labels_for, write_labels,
+};
 pub use pose::{Pose, Quaternion};
 pub use semantic_kitti::SemanticKitti;
 pub use trajectory::{encode_pose, encode_poses, read_lidar_to_camera, read_poses, read_times_us};

@@ -2,6 +2,7 @@
 
 mod pcd;
 mod ply;
+mod ply_write;
 mod table;
 
 use std::fmt;
@@ -10,6 +11,7 @@ use std::str::FromStr;
 
 use half::f16;
 
+pub use self::ply_write::{PlyPoints, write_ply};
 use super::cloud::{f32_columns, split_rows};
 use super::error::{PointsError, read_bytes};
 use super::frame::{LidarConvention, LidarFrame, Point};
