@@ -10,8 +10,8 @@ use super::ArrayFault;
 use super::npy::{encode_header, parse_npy};
 use crate::atomic::write_atomically;
 use crate::error::{Fault, FileError, describe_content};
-use percept_graph::Tensor;
 use crate::zip::{ZipDirectory, add_entry};
+use percept_graph::Tensor;
 
 /// Reads every array of a `.npz` file (plain or compressed), in file order.
 pub fn read_npz(path: &Path) -> Result<Vec<(String, Tensor<'static>)>, FileError> {
@@ -60,8 +60,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use percept_graph::DType;
     use crate::zip::tests::archive_of;
+    use percept_graph::DType;
 
     const BY_NUMPY: &[u8] = include_bytes!("../../tests/fixtures/numpy.npz");
 
