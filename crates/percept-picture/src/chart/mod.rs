@@ -2,6 +2,8 @@
 
 mod axis;
 mod front;
+mod marks;
+mod names;
 mod panel;
 mod series;
 

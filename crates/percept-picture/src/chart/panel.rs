@@ -1,17 +1,14 @@
 //! One panel: frame, ticks, legend, lines and dots.
 
 use super::Panel;
-use super::axis::Fitted;
-use super::front::pareto_front;
-use super::series::{Mark, Series, runs, thinned};
-use crate::colours::{Colour, ON_LIGHT, mix};
+use super::axis::Tick;
+use super::marks::{Plot, colour, dot, stroke};
+use super::series::Mark;
+use crate::colours::mix;
 use crate::font::Weight;
-use crate::picture::{Anchor, Area, Fill, Picture, Shape, Stroke, TextStyle};
+use crate::picture::{Anchor, Area, Picture, Shape, Stroke, TextStyle};
 use crate::theme::{LIGHT, SMALL_TEXT_SIZE, TEXT_SIZE};
 
-const LINE_WIDTH: f64 = 2.0;
-const DOT_RADIUS: f64 = 4.0;
-const DASH: [f64; 2] = [6.0, 4.0];
 /// Pixels between the ticks of each axis, about.
 const TICK_DISTANCE: [f64; 2] = [75.0, 45.0];
 const LEGEND_ROW: f64 = 18.0;
@@ -70,7 +67,7 @@ impl Panel {
         picture
     }
 
-    fn shows(&self, [x, y]: &[f64; 2]) -> bool {
+    pub(super) fn shows(&self, [x, y]: &[f64; 2]) -> bool {
         self.x.shows(*x) && self.y.shows(*y)
     }
 
@@ -113,7 +110,7 @@ impl Panel {
         (row + 1.0) * LEGEND_ROW + 4.0
     }
 
-    fn draw_axes(&self, picture: &mut Picture, plot: &Plot, y_ticks: &[super::axis::Tick]) {
+    fn draw_axes(&self, picture: &mut Picture, plot: &Plot, y_ticks: &[Tick]) {
         let area = plot.area;
         let (grid, name) = (
             Stroke::new(LIGHT.grid, 1.0),
@@ -149,232 +146,13 @@ impl Panel {
             picture.text([11.0, y], upright, text);
         }
     }
-
-    /// Lines, the front, dots and their names, relative to the corner of the plot.
-    fn draw_data(&self, plot: &Plot) -> Picture {
-        let mut picture = Picture::new(plot.area.width, plot.area.height, LIGHT.background);
-        for (place, series) in self.series.iter().enumerate() {
-            if series.mark != Mark::Dots {
-                self.draw_line(&mut picture, plot, place, series);
-            }
-        }
-        let (on_front, stairs) = self.draw_front(&mut picture, plot).unzip();
-        let mut names = Vec::new();
-        let mut number = 0;
-        for (place, series) in self
-            .series
-            .iter()
-            .enumerate()
-            .filter(|(_, s)| s.mark == Mark::Dots)
-        {
-            for (index, point) in series.points.iter().enumerate() {
-                let best = on_front
-                    .as_ref()
-                    .is_none_or(|front| front.contains(&number));
-                number += 1;
-                if !self.shows(point) {
-                    continue;
-                }
-                let at = plot.place(point);
-                dot(&mut picture, at, colour(place), best);
-                if let Some(name) = series.labels.get(index).filter(|name| !name.is_empty()) {
-                    names.push((at, name.as_str(), best));
-                }
-            }
-        }
-        place_names(&mut picture, &names, &stairs.unwrap_or_default());
-        picture
-    }
-
-    fn draw_line(&self, picture: &mut Picture, plot: &Plot, place: usize, series: &Series) {
-        let pen = stroke(place, series.mark);
-        let mut through = |points: &[[f64; 2]], pen: Stroke| {
-            for run in runs(points, |point| self.shows(point)) {
-                let line: Vec<[f64; 2]> = run.iter().map(|point| plot.place(point)).collect();
-                match line[..] {
-                    // No line goes through one point alone.
-                    [at] => picture.shapes.push(Shape::Circle {
-                        centre: at,
-                        radius: 0.75 * DOT_RADIUS,
-                        fill: Some(Fill {
-                            colour: pen.colour,
-                            opacity: pen.opacity,
-                        }),
-                        stroke: None,
-                    }),
-                    _ => picture.line(thinned(line), pen),
-                }
-            }
-        };
-        if series.smoothing > 0 {
-            let faint = Stroke {
-                width: 1.0,
-                ..pen.faded(0.35)
-            };
-            through(&series.points, faint);
-            through(&series.mean(), pen);
-        } else {
-            through(&series.points, pen);
-        }
-    }
-
-    /// Draws the line of the best dots; which they are, counted over all series of dots, and its corners. None without a front.
-    fn draw_front(
-        &self,
-        picture: &mut Picture,
-        plot: &Plot,
-    ) -> Option<(Vec<usize>, Vec<[f64; 2]>)> {
-        let better = self.front?;
-        let points: Vec<[f64; 2]> = self
-            .series
-            .iter()
-            .filter(|series| series.mark == Mark::Dots)
-            .flat_map(|series| &series.points)
-            // What has no place on an axis is on no front either.
-            .map(|point| {
-                if self.shows(point) {
-                    *point
-                } else {
-                    [f64::NAN; 2]
-                }
-            })
-            .collect();
-        let front = pareto_front(&points, better);
-        let places: Vec<[f64; 2]> = front
-            .iter()
-            .map(|place| plot.place(&points[*place]))
-            .collect();
-        // Between two points the worse value is what can be had.
-        let mut stairs: Vec<[f64; 2]> = Vec::new();
-        for place in places {
-            if let Some(&[x, y]) = stairs.last() {
-                let corner = match better[0] {
-                    super::Better::Lower => [place[0], y],
-                    super::Better::Higher => [x, place[1]],
-                };
-                stairs.push(corner);
-            }
-            stairs.push(place);
-        }
-        if stairs.len() > 1 {
-            picture.line(stairs.clone(), Stroke::new(LIGHT.faint_ink, 1.5).faded(0.7));
-        }
-        Some((front, stairs))
-    }
-}
-
-/// Where the data stands.
-struct Plot {
-    area: Area,
-    x: Fitted,
-    y: Fitted,
-}
-
-impl Plot {
-    /// A point's place, relative to the corner of the area.
-    fn place(&self, [x, y]: &[f64; 2]) -> [f64; 2] {
-        [
-            self.x.share(*x) * self.area.width,
-            (1.0 - self.y.share(*y)) * self.area.height,
-        ]
-    }
-}
-
-fn colour(place: usize) -> Colour {
-    ON_LIGHT[place % ON_LIGHT.len()]
-}
-
-/// Colours come again after eight lines; those are dashed.
-fn stroke(place: usize, mark: Mark) -> Stroke {
-    let dashed = mark == Mark::Dashed || place >= ON_LIGHT.len();
-    Stroke {
-        dash: dashed.then_some(DASH),
-        ..Stroke::new(colour(place), LINE_WIDTH)
-    }
-}
-
-/// A dot with a rim that keeps it apart from its neighbours; a beaten one is pale.
-fn dot(picture: &mut Picture, centre: [f64; 2], colour: Colour, best: bool) {
-    let colour = if best {
-        colour
-    } else {
-        mix(colour, LIGHT.background, 0.6)
-    };
-    picture.shapes.push(Shape::Circle {
-        centre,
-        radius: DOT_RADIUS,
-        fill: Some(colour.into()),
-        stroke: Some(Stroke::new(LIGHT.background, 1.0)),
-    });
-}
-
-/// Writes names beside dots where they hide neither a dot, another name nor a line with these corners, whose sides are level or
-/// upright; those of the best first, and those that find no place not at all.
-fn place_names(picture: &mut Picture, names: &[([f64; 2], &str, bool)], line: &[[f64; 2]]) {
-    let gap = DOT_RADIUS + 3.0;
-    let mut taken: Vec<Area> = names
-        .iter()
-        .map(|([x, y], ..)| Area {
-            left: x - DOT_RADIUS,
-            top: y - DOT_RADIUS,
-            width: 2.0 * DOT_RADIUS,
-            height: 2.0 * DOT_RADIUS,
-        })
-        .chain(line.windows(2).map(|side| Area {
-            left: side[0][0].min(side[1][0]) - 1.0,
-            top: side[0][1].min(side[1][1]) - 1.0,
-            width: (side[0][0] - side[1][0]).abs() + 2.0,
-            height: (side[0][1] - side[1][1]).abs() + 2.0,
-        }))
-        .collect();
-    let overlap = |a: &Area, b: &Area| {
-        a.left < b.right() && b.left < a.right() && a.top < b.bottom() && b.top < a.bottom()
-    };
-    for wanted in [true, false] {
-        for &([x, y], name, _) in names.iter().filter(|(_, _, best)| *best == wanted) {
-            let width = Weight::Regular.text_width(SMALL_TEXT_SIZE, name);
-            let height = SMALL_TEXT_SIZE;
-            let middle = y - 0.5 * height;
-            let (above, below) = (y - gap - height, y + gap);
-            let corners = [
-                [x + gap, middle],
-                [x - gap - width, middle],
-                [x - 0.5 * width, above],
-                [x - 0.5 * width, below],
-                [x - DOT_RADIUS, above],
-                [x - DOT_RADIUS, below],
-                [x + DOT_RADIUS - width, above],
-                [x + DOT_RADIUS - width, below],
-            ];
-            let free = corners
-                .into_iter()
-                .map(|[left, top]| Area {
-                    left,
-                    top,
-                    width,
-                    height,
-                })
-                .find(|area| {
-                    let inside = area.left >= 0.0
-                        && area.top >= 0.0
-                        && area.right() <= picture.width
-                        && area.bottom() <= picture.height;
-                    inside && !taken.iter().any(|other| overlap(area, other))
-                });
-            if let Some(area) = free {
-                let ink = if wanted { LIGHT.ink } else { LIGHT.faint_ink };
-                let style = TextStyle::new(SMALL_TEXT_SIZE, ink);
-                picture.text([area.left, area.bottom() - 2.0], style, name);
-                taken.push(area);
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chart::{Axis, Better};
+    use crate::chart::{Axis, Series};
+    use crate::colours::{Colour, ON_LIGHT};
 
     const SIZE: [f64; 2] = [460.0, 320.0];
 
@@ -443,17 +221,6 @@ mod tests {
     }
 
     #[test]
-    fn single_points_and_islands_between_gaps_show_as_dots() {
-        let nan = [1.0, f64::NAN];
-        let islands = vec![[0.0, 1.0], nan, [2.0, 2.0], nan, [3.0, 1.0], [4.0, 2.0]];
-        let svg = drawn(vec![Series::line("", islands)]).to_svg();
-        assert_eq!(svg.matches("<circle").count(), 2);
-        assert_eq!(svg.matches("stroke=\"#0072b2\"").count(), 1);
-        let one = drawn(vec![Series::line("", vec![[7.0, -3.0]])]);
-        assert!(count(&one, ON_LIGHT[0]) > 10);
-    }
-
-    #[test]
     fn huge_ranges_and_logarithms_of_nothing_are_drawn() {
         let points = vec![[1e-300, -1e300], [1.0, 5.0], [1e300, 1e300]];
         let wide = drawn(vec![Series::line("", points.clone())]);
@@ -479,30 +246,6 @@ mod tests {
         let inked = |y: u32| (0..460).any(|x| pixels.at(x, y) == Some(ON_LIGHT[0]));
         assert!(inked(150));
         assert!(!inked(2) && !inked(310));
-    }
-
-    #[test]
-    fn the_front_is_drawn_and_beaten_dots_are_pale() {
-        let dots = Series::dots("ours", vec![[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [4.0, 4.0]])
-            .labelled(["a", "b", "beaten", "d"]);
-        let panel = Panel {
-            series: vec![dots],
-            front: Some([Better::Lower, Better::Higher]),
-            ..Panel::default()
-        };
-        let svg = panel.draw(SIZE).to_svg();
-        assert_eq!(svg.matches("<circle").count(), 4);
-        assert_eq!(svg.matches("fill=\"#0072b2\"").count(), 3);
-        assert!(svg.contains(">beaten<") && svg.contains("stroke-opacity=\"0.7\""));
-    }
-
-    #[test]
-    fn names_of_dots_do_not_cover_each_other() {
-        let crowd = vec![[1.0, 1.0]; 30];
-        let labels = (0..30).map(|place| format!("name {place}"));
-        let svg = drawn(vec![Series::dots("", crowd).labelled(labels)]).to_svg();
-        let named = svg.matches(">name ").count();
-        assert!((1..=8).contains(&named), "{named}");
     }
 
     #[test]
