@@ -16,6 +16,7 @@ pub mod names;
 pub mod points;
 pub mod random;
 pub mod safetensors;
+mod sample;
 pub mod seeded;
 mod setting;
 pub mod weights;
@@ -25,6 +26,7 @@ pub use error::{FaultKind, FileError};
 pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use percept_store::atomic;
+pub use sample::{Datum, Sample, SampleError, Samples};
 pub use setting::SettingError;
 
 pub use weights::{MemoryWeights, TensorSource, open_weights};
