@@ -12,7 +12,7 @@ pub const ISA_VARIABLE: &str = "PERCEPT_ISA";
 /// An instruction set that the kernels are compiled for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Isa {
-    /// Plain Rust on arrays of 8 floats; runs everywhere.
+    /// What every CPU of the architecture has; runs everywhere.
     Portable,
     /// AVX2 with fused multiply-add.
     Avx2,
@@ -95,7 +95,7 @@ impl Isa {
             IsaError::Unsupported { isa: self }
         );
         match self {
-            Isa::Portable => kernel.run(Portable),
+            Isa::Portable => kernel.run(Portable::new()),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: support was asserted above.
             Isa::Avx2 => unsafe { run_avx2(kernel) },

@@ -6,10 +6,13 @@
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod portable;
+mod quad;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
-pub use portable::Portable;
+pub use portable::{Halves, Portable};
+#[cfg(any(test, not(target_arch = "x86_64")))]
+pub use quad::Array4;
 
 /// Lanes of a vector, on every instruction set (so packed layouts are shared).
 pub const LANES: usize = 8;

@@ -1,228 +1,314 @@
-//! The portable vector: an array of 8 floats that the compiler vectorises as well as the target allows.
+//! The portable vector: two halves of four floats, which every CPU of an architecture has.
 
+use std::marker::PhantomData;
+
+use super::quad::{Native4, Quad};
 use super::{LANES, Simd};
 
+/// Floats of a half.
+const HALF: usize = LANES / 2;
+
 /// Runs everywhere.
-#[derive(Clone, Copy, Debug)]
-pub struct Portable;
+pub type Portable = Halves<Native4>;
 
-/// 8 floats, aligned so that the compiler may use wide loads.
+/// Vectors of two halves.
 #[derive(Clone, Copy, Debug)]
-#[repr(align(32))]
-pub struct F32x8([f32; LANES]);
+pub struct Halves<Q>(PhantomData<Q>);
 
-#[inline(always)]
-fn each(f: impl Fn(usize) -> f32) -> F32x8 {
-    let mut out = [0.0; LANES];
-    for lane in 0..LANES {
-        out[lane] = f(lane);
+impl<Q> Halves<Q> {
+    /// The one value there is.
+    #[inline(always)]
+    pub fn new() -> Halves<Q> {
+        Halves(PhantomData)
     }
-    F32x8(out)
 }
 
-impl Simd for Portable {
-    type V = F32x8;
-    type Mask = [bool; LANES];
-    type Keys = [u64; 4];
+impl<Q> Default for Halves<Q> {
+    fn default() -> Halves<Q> {
+        Halves::new()
+    }
+}
+
+/// Some floats at `p`, then zeros. A call, because it stands in every kernel and only ends of rows need it.
+///
+/// # Safety
+/// `p` must be valid for reading `n` floats, 8 at most.
+#[inline(never)]
+unsafe fn read_first(p: *const f32, n: usize) -> [f32; LANES] {
+    let mut lanes = [0.0; LANES];
+    // SAFETY: the caller gives `n` readable floats, and no more are there than lanes.
+    unsafe { lanes.as_mut_ptr().copy_from_nonoverlapping(p, n) };
+    lanes
+}
+
+/// Writes some of the lanes to `p`.
+///
+/// # Safety
+/// `p` must be valid for writing `n` floats, 8 at most.
+#[inline(never)]
+unsafe fn write_first(p: *mut f32, n: usize, lanes: &[f32; LANES]) {
+    // SAFETY: the caller gives `n` writable floats, and no more are taken than lanes.
+    unsafe { p.copy_from_nonoverlapping(lanes.as_ptr(), n) };
+}
+
+/// The lanes whose bits are set, in front.
+#[inline(never)]
+fn front(lanes: &[f32; LANES], bits: u32) -> [f32; LANES] {
+    let (mut out, mut place) = (*lanes, 0);
+    for lane in 0..LANES {
+        out[place] = lanes[lane];
+        place = (place + (bits >> lane & 1) as usize) % LANES;
+    }
+    out
+}
+
+impl<Q: Quad> Simd for Halves<Q> {
+    type V = [Q; 2];
+    type Mask = [Q::Mask; 2];
+    type Keys = [Q::Pair; 2];
 
     #[inline(always)]
-    fn splat(self, value: f32) -> F32x8 {
-        F32x8([value; LANES])
+    fn splat(self, value: f32) -> [Q; 2] {
+        [Q::splat(value); 2]
     }
     #[inline(always)]
-    fn vector(self, values: [f32; LANES]) -> F32x8 {
-        F32x8(values)
+    fn vector(self, [a, b, c, d, e, f, g, h]: [f32; LANES]) -> [Q; 2] {
+        [Q::new([a, b, c, d]), Q::new([e, f, g, h])]
     }
     #[inline(always)]
-    fn to_array(self, v: F32x8) -> [f32; LANES] {
-        v.0
+    fn to_array(self, v: [Q; 2]) -> [f32; LANES] {
+        let mut values = [0.0; LANES];
+        // SAFETY: there is room for 8 floats.
+        unsafe { self.store(values.as_mut_ptr(), v) };
+        values
     }
 
     #[inline(always)]
-    unsafe fn load(self, p: *const f32) -> F32x8 {
+    unsafe fn load(self, p: *const f32) -> [Q; 2] {
         // SAFETY: the caller gives 8 readable floats.
-        F32x8(unsafe { p.cast::<[f32; LANES]>().read_unaligned() })
+        unsafe { [Q::load(p), Q::load(p.add(HALF))] }
     }
     #[inline(always)]
-    unsafe fn store(self, p: *mut f32, v: F32x8) {
+    unsafe fn store(self, p: *mut f32, [low, high]: [Q; 2]) {
         // SAFETY: the caller gives 8 writable floats.
-        unsafe { p.cast::<[f32; LANES]>().write_unaligned(v.0) }
+        unsafe {
+            low.store(p);
+            high.store(p.add(HALF));
+        }
     }
     #[inline(always)]
-    unsafe fn load_first(self, p: *const f32, n: usize) -> F32x8 {
-        let mut lanes = [0.0; LANES];
-        for lane in 0..n.min(LANES) {
-            // SAFETY: the caller gives `n` readable floats.
-            lanes[lane] = unsafe { *p.add(lane) };
+    unsafe fn load_first(self, p: *const f32, n: usize) -> [Q; 2] {
+        if n >= LANES {
+            // SAFETY: the caller gives 8 readable floats.
+            return unsafe { self.load(p) };
         }
-        F32x8(lanes)
+        // SAFETY: the caller gives `n` readable floats.
+        self.vector(unsafe { read_first(p, n) })
     }
     #[inline(always)]
-    unsafe fn store_first(self, p: *mut f32, n: usize, v: F32x8) {
-        for lane in 0..n.min(LANES) {
-            // SAFETY: the caller gives `n` writable floats.
-            unsafe { *p.add(lane) = v.0[lane] }
+    unsafe fn store_first(self, p: *mut f32, n: usize, v: [Q; 2]) {
+        if n >= LANES {
+            // SAFETY: the caller gives 8 writable floats.
+            return unsafe { self.store(p, v) };
         }
+        // SAFETY: the caller gives `n` writable floats.
+        unsafe { write_first(p, n, &self.to_array(v)) }
     }
 
     #[inline(always)]
-    fn add(self, a: F32x8, b: F32x8) -> F32x8 {
-        each(|i| a.0[i] + b.0[i])
+    fn add(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].add(b[0]), a[1].add(b[1])]
     }
     #[inline(always)]
-    fn sub(self, a: F32x8, b: F32x8) -> F32x8 {
-        each(|i| a.0[i] - b.0[i])
+    fn sub(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].sub(b[0]), a[1].sub(b[1])]
     }
     #[inline(always)]
-    fn mul(self, a: F32x8, b: F32x8) -> F32x8 {
-        each(|i| a.0[i] * b.0[i])
+    fn mul(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].mul(b[0]), a[1].mul(b[1])]
     }
     #[inline(always)]
-    fn div(self, a: F32x8, b: F32x8) -> F32x8 {
-        each(|i| a.0[i] / b.0[i])
+    fn div(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].div(b[0]), a[1].div(b[1])]
     }
     #[inline(always)]
-    fn min(self, a: F32x8, b: F32x8) -> F32x8 {
-        each(|i| if a.0[i] < b.0[i] { a.0[i] } else { b.0[i] })
+    fn min(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].min(b[0]), a[1].min(b[1])]
     }
     #[inline(always)]
-    fn max(self, a: F32x8, b: F32x8) -> F32x8 {
-        each(|i| if a.0[i] > b.0[i] { a.0[i] } else { b.0[i] })
+    fn max(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].max(b[0]), a[1].max(b[1])]
     }
     #[inline(always)]
-    fn mul_add(self, a: F32x8, b: F32x8, c: F32x8) -> F32x8 {
-        each(|i| a.0[i] * b.0[i] + c.0[i])
+    fn mul_add(self, a: [Q; 2], b: [Q; 2], c: [Q; 2]) -> [Q; 2] {
+        [a[0].mul(b[0]).add(c[0]), a[1].mul(b[1]).add(c[1])]
     }
     #[inline(always)]
-    fn neg_mul_add(self, a: F32x8, b: F32x8, c: F32x8) -> F32x8 {
-        each(|i| c.0[i] - a.0[i] * b.0[i])
+    fn neg_mul_add(self, a: [Q; 2], b: [Q; 2], c: [Q; 2]) -> [Q; 2] {
+        [c[0].sub(a[0].mul(b[0])), c[1].sub(a[1].mul(b[1]))]
     }
     #[inline(always)]
-    fn abs(self, a: F32x8) -> F32x8 {
-        each(|i| a.0[i].abs())
+    fn abs(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.abs(), high.abs()]
     }
     #[inline(always)]
-    fn sqrt(self, a: F32x8) -> F32x8 {
-        each(|i| a.0[i].sqrt())
+    fn sqrt(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.sqrt(), high.sqrt()]
     }
     #[inline(always)]
-    fn floor(self, a: F32x8) -> F32x8 {
-        each(|i| a.0[i].floor())
+    fn floor(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.floor(), high.floor()]
     }
     #[inline(always)]
-    fn round(self, a: F32x8) -> F32x8 {
-        each(|i| a.0[i].round_ties_even())
+    fn round(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.round(), high.round()]
     }
     #[inline(always)]
-    fn pow2(self, a: F32x8) -> F32x8 {
-        each(|i| f32::from_bits(((a.0[i] as i32 + 127) as u32) << 23))
-    }
-
-    #[inline(always)]
-    fn times_pow2(self, a: F32x8, n_plus_rounder: F32x8) -> F32x8 {
-        each(|i| {
-            let exponent = n_plus_rounder.0[i].to_bits() << 23;
-            f32::from_bits(a.0[i].to_bits().wrapping_add(exponent))
-        })
+    fn pow2(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.pow2(), high.pow2()]
     }
     #[inline(always)]
-    fn less(self, a: F32x8, b: F32x8) -> [bool; LANES] {
-        std::array::from_fn(|i| a.0[i] < b.0[i])
-    }
-    #[inline(always)]
-    fn equal(self, a: F32x8, b: F32x8) -> [bool; LANES] {
-        std::array::from_fn(|i| a.0[i] == b.0[i])
-    }
-    #[inline(always)]
-    fn select(self, mask: [bool; LANES], yes: F32x8, no: F32x8) -> F32x8 {
-        each(|i| if mask[i] { yes.0[i] } else { no.0[i] })
-    }
-
-    #[inline(always)]
-    fn bits(self, mask: [bool; LANES]) -> u32 {
-        let mut bits = 0;
-        for lane in 0..LANES {
-            bits |= u32::from(mask[lane]) << lane;
-        }
-        bits
-    }
-    #[inline(always)]
-    fn compress(self, F32x8(v): F32x8, bits: u32) -> F32x8 {
-        let mut out = v;
-        let mut front = 0;
-        for lane in 0..LANES {
-            out[front] = v[lane];
-            front = (front + (bits >> lane & 1) as usize) % LANES;
-        }
-        F32x8(out)
-    }
-
-    #[inline(always)]
-    fn keys(self, F32x8(high): F32x8, F32x8(low): F32x8) -> [[u64; 4]; 2] {
-        let key =
-            |lane: usize| u64::from(high[lane].to_bits()) << 32 | u64::from(low[lane].to_bits());
+    fn times_pow2(self, a: [Q; 2], n_plus_rounder: [Q; 2]) -> [Q; 2] {
         [
-            [key(0), key(1), key(4), key(5)],
-            [key(2), key(3), key(6), key(7)],
+            a[0].times_pow2(n_plus_rounder[0]),
+            a[1].times_pow2(n_plus_rounder[1]),
+        ]
+    }
+
+    #[inline(always)]
+    fn less(self, a: [Q; 2], b: [Q; 2]) -> [Q::Mask; 2] {
+        [a[0].less(b[0]), a[1].less(b[1])]
+    }
+    #[inline(always)]
+    fn equal(self, a: [Q; 2], b: [Q; 2]) -> [Q::Mask; 2] {
+        [a[0].equal(b[0]), a[1].equal(b[1])]
+    }
+    #[inline(always)]
+    fn select(self, mask: [Q::Mask; 2], yes: [Q; 2], no: [Q; 2]) -> [Q; 2] {
+        [
+            Q::select(mask[0], yes[0], no[0]),
+            Q::select(mask[1], yes[1], no[1]),
         ]
     }
     #[inline(always)]
-    fn keys_min(self, a: [u64; 4], b: [u64; 4]) -> [u64; 4] {
-        std::array::from_fn(|i| a[i].min(b[i]))
+    fn bits(self, [low, high]: [Q::Mask; 2]) -> u32 {
+        Q::bits(low) | Q::bits(high) << HALF
     }
     #[inline(always)]
-    fn keys_max(self, a: [u64; 4], b: [u64; 4]) -> [u64; 4] {
-        std::array::from_fn(|i| a[i].max(b[i]))
-    }
-    #[inline(always)]
-    fn transpose_keys(self, rows: [[u64; 4]; 4]) -> [[u64; 4]; 4] {
-        std::array::from_fn(|i| std::array::from_fn(|j| rows[j][i]))
-    }
-    #[inline(always)]
-    fn key_parts(self, keys: [[u64; 4]; 2]) -> (F32x8, F32x8) {
-        let high = each(|i| f32::from_bits((keys[i / 4][i % 4] >> 32) as u32));
-        let low = each(|i| f32::from_bits(keys[i / 4][i % 4] as u32));
-        (high, low)
+    fn compress(self, v: [Q; 2], bits: u32) -> [Q; 2] {
+        self.vector(front(&self.to_array(v), bits))
     }
 
     #[inline(always)]
-    fn sum(self, F32x8(a): F32x8) -> f32 {
-        ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]))
+    fn keys(self, high: [Q; 2], low: [Q; 2]) -> [[Q::Pair; 2]; 2] {
+        let [a, b] = Q::keys(high[0], low[0]);
+        let [c, d] = Q::keys(high[1], low[1]);
+        [[a, c], [b, d]]
     }
     #[inline(always)]
-    fn max_lane(self, F32x8(a): F32x8) -> f32 {
-        a.into_iter()
-            .fold(f32::NEG_INFINITY, |x, y| if x > y { x } else { y })
+    fn keys_min(self, a: [Q::Pair; 2], b: [Q::Pair; 2]) -> [Q::Pair; 2] {
+        [Q::keys_min(a[0], b[0]), Q::keys_min(a[1], b[1])]
+    }
+    #[inline(always)]
+    fn keys_max(self, a: [Q::Pair; 2], b: [Q::Pair; 2]) -> [Q::Pair; 2] {
+        [Q::keys_max(a[0], b[0]), Q::keys_max(a[1], b[1])]
+    }
+    #[inline(always)]
+    fn transpose_keys(self, [a, b, c, d]: [[Q::Pair; 2]; 4]) -> [[Q::Pair; 2]; 4] {
+        let ([ab0, ab1], [ab2, ab3]) =
+            (Q::transpose_keys(a[0], b[0]), Q::transpose_keys(a[1], b[1]));
+        let ([cd0, cd1], [cd2, cd3]) =
+            (Q::transpose_keys(c[0], d[0]), Q::transpose_keys(c[1], d[1]));
+        [[ab0, cd0], [ab1, cd1], [ab2, cd2], [ab3, cd3]]
+    }
+    #[inline(always)]
+    fn key_parts(self, [a, b]: [[Q::Pair; 2]; 2]) -> ([Q; 2], [Q; 2]) {
+        let (high_a, low_a) = Q::key_parts(a[0], a[1]);
+        let (high_b, low_b) = Q::key_parts(b[0], b[1]);
+        ([high_a, high_b], [low_a, low_b])
     }
 
     #[inline(always)]
-    unsafe fn load_split4(self, p: *const f32) -> [F32x8; 4] {
+    fn sum(self, [low, high]: [Q; 2]) -> f32 {
+        let [a, b, c, d] = low.add(high).to_array();
+        (a + c) + (b + d)
+    }
+    #[inline(always)]
+    fn max_lane(self, [low, high]: [Q; 2]) -> f32 {
+        let larger = |x: f32, y: f32| if x > y { x } else { y };
+        let [a, b, c, d] = low.max(high).to_array();
+        larger(larger(a, c), larger(b, d))
+    }
+
+    #[inline(always)]
+    unsafe fn load_split4(self, p: *const f32) -> [[Q; 2]; 4] {
         // SAFETY: the caller gives 32 readable floats.
-        std::array::from_fn(|j| each(|t| unsafe { *p.add(4 * t + j) }))
+        let [a, b, c, d, e, f, g, h] = unsafe {
+            [
+                Q::load(p),
+                Q::load(p.add(4)),
+                Q::load(p.add(8)),
+                Q::load(p.add(12)),
+                Q::load(p.add(16)),
+                Q::load(p.add(20)),
+                Q::load(p.add(24)),
+                Q::load(p.add(28)),
+            ]
+        };
+        let low = Q::transpose([a, b, c, d]);
+        let high = Q::transpose([e, f, g, h]);
+        [
+            [low[0], high[0]],
+            [low[1], high[1]],
+            [low[2], high[2]],
+            [low[3], high[3]],
+        ]
     }
     #[inline(always)]
-    fn merge4(self, v: [F32x8; 4]) -> [F32x8; 4] {
-        std::array::from_fn(|part| each(|i| v[i % 4].0[2 * part + i / 4]))
+    fn merge4(self, [a, b, c, d]: [[Q; 2]; 4]) -> [[Q; 2]; 4] {
+        let low = Q::transpose([a[0], b[0], c[0], d[0]]);
+        let high = Q::transpose([a[1], b[1], c[1], d[1]]);
+        [
+            [low[0], low[1]],
+            [low[2], low[3]],
+            [high[0], high[1]],
+            [high[2], high[3]],
+        ]
     }
     #[inline(always)]
-    unsafe fn load_split2(self, p: *const f32) -> [F32x8; 2] {
+    unsafe fn load_split2(self, p: *const f32) -> [[Q; 2]; 2] {
         // SAFETY: the caller gives 16 readable floats.
-        std::array::from_fn(|j| each(|t| unsafe { *p.add(2 * t + j) }))
+        let ([a, b], [c, d]) = unsafe { (self.load(p), self.load(p.add(LANES))) };
+        [[a.evens(b), c.evens(d)], [a.odds(b), c.odds(d)]]
     }
     #[inline(always)]
-    fn merge2(self, v: [F32x8; 2]) -> [F32x8; 2] {
-        std::array::from_fn(|part| each(|i| v[i % 2].0[4 * part + i / 2]))
+    fn merge2(self, [a, b]: [[Q; 2]; 2]) -> [[Q; 2]; 2] {
+        [a[0].interleave(b[0]), a[1].interleave(b[1])]
     }
     #[inline(always)]
-    fn shift_down(self, F32x8(a): F32x8, last: f32) -> F32x8 {
-        F32x8([a[1], a[2], a[3], a[4], a[5], a[6], a[7], last])
+    fn shift_down(self, v: [Q; 2], last: f32) -> [Q; 2] {
+        let [_, b, c, d, e, f, g, h] = self.to_array(v);
+        self.vector([b, c, d, e, f, g, h, last])
     }
     #[inline(always)]
-    fn evens(self, F32x8(a): F32x8, F32x8(b): F32x8) -> F32x8 {
-        F32x8([a[0], a[2], a[4], a[6], b[0], b[2], b[4], b[6]])
+    fn evens(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].evens(a[1]), b[0].evens(b[1])]
     }
     #[inline(always)]
-    fn transpose8(self, rows: [F32x8; 8]) -> [F32x8; 8] {
-        std::array::from_fn(|i| each(|j| rows[j].0[i]))
+    fn transpose8(self, [a, b, c, d, e, f, g, h]: [[Q; 2]; 8]) -> [[Q; 2]; 8] {
+        let t0 = Q::transpose([a[0], b[0], c[0], d[0]]);
+        let t1 = Q::transpose([e[0], f[0], g[0], h[0]]);
+        let t2 = Q::transpose([a[1], b[1], c[1], d[1]]);
+        let t3 = Q::transpose([e[1], f[1], g[1], h[1]]);
+        [
+            [t0[0], t1[0]],
+            [t0[1], t1[1]],
+            [t0[2], t1[2]],
+            [t0[3], t1[3]],
+            [t2[0], t3[0]],
+            [t2[1], t3[1]],
+            [t2[2], t3[2]],
+            [t2[3], t3[3]],
+        ]
     }
 }
