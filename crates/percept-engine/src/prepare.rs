@@ -182,7 +182,7 @@ impl Weights {
             let affine = self.channel_affine(graph, step)?;
             let scale = affine.as_ref().map(|affine| affine.scale.as_slice());
             let packed = self.pack(graph, node, |weight| {
-                let weight = scale_rows(weight, op.in_features, scale);
+                let weight = scale_rows(op.as_matrix(&weight), op.in_features, scale);
                 PackedLinear::pack(cpu, &weight, op.out_features, op.in_features)
             })?;
             self.linears.insert(node.id, Arc::new(packed));

@@ -6,9 +6,9 @@ use finite_differences::{Case, tensor};
 use percept_graph::{
     Activation, ActiveSites, AdaptiveAvgPool2d, Affine, Attention, AvgPool2d, BatchNorm, Binary,
     BinaryKind, Concat, Conv2d, ConvTranspose2d, CrossEntropy, Dropout, Expand, Gather, LayerNorm,
-    LayerScale, Linear, MatMul, MaxPool2d, Op, Pad, Permute, RANDOM_COUNTER, Reduce, ReduceKind,
-    Reshape, Resize, ResizeMode, ResizeScale, Rulebook, ScatterAdd, Slice, Softmax, SparseConv3d,
-    SparseToDense, Tensor, Window3d,
+    LayerScale, Linear, LinearWeight, MatMul, MaxPool2d, Op, Pad, Permute, RANDOM_COUNTER, Reduce,
+    ReduceKind, Reshape, Resize, ResizeMode, ResizeScale, Rulebook, ScatterAdd, Slice, Softmax,
+    SparseConv3d, SparseToDense, Tensor, Window3d,
 };
 use proptest::prelude::*;
 
@@ -136,7 +136,9 @@ proptest! {
     #[test]
     fn linear_layers(rows in prop::collection::vec(1usize..4, 0..3), inputs in 1usize..5, outputs in 1usize..5, bias in any::<bool>()) {
         let shape: Vec<usize> = rows.into_iter().chain([inputs]).collect();
-        unary(Linear { bias, ..Linear::new(inputs, outputs) }, &shape);
+        for weight in [LinearWeight::Matrix, LinearWeight::Pointwise, LinearWeight::PointwiseTransposed] {
+            unary(Linear { bias, weight, ..Linear::new(inputs, outputs) }, &shape);
+        }
     }
 
     #[test]

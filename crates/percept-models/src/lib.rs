@@ -23,6 +23,7 @@ mod model;
 mod nearest;
 pub mod paco;
 pub mod preprocess;
+pub mod randlanet;
 pub mod resnet;
 mod settings;
 pub mod zoo;

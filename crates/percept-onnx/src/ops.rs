@@ -1,8 +1,8 @@
 //! Each op of a graph as standard ONNX operators.
 
 use percept_graph::{
-    Activation, AdaptiveAvgPool2d, Attention, BinaryKind, Conv2d, MatMul, Node, Op, ReduceKind,
-    Resize, ResizeMode, ResizeScale,
+    Activation, AdaptiveAvgPool2d, Attention, BinaryKind, Conv2d, Linear, LinearWeight, MatMul,
+    Node, Op, ReduceKind, Resize, ResizeMode, ResizeScale,
 };
 
 use crate::ExportError;
@@ -28,7 +28,7 @@ pub(crate) fn lower_node(l: &mut Lowering<'_>, node: &Node) -> Result<(), Export
             attributes.push(("output_padding", ints(op.output_padding)));
             l.define(node, "ConvTranspose", inputs, attributes);
         }
-        Op::Linear(_) => linear(l, node, inputs)?,
+        Op::Linear(op) => linear(l, node, op, inputs)?,
         Op::MatMul(op) => mat_mul(l, node, op, inputs)?,
         Op::Attention(op) => attention(l, node, op, inputs)?,
         Op::BatchNorm(op) => {
@@ -183,7 +183,15 @@ fn conv_attributes(conv: &Conv2d) -> Vec<(&'static str, Attribute)> {
 }
 
 /// Gemm takes matrices only; for more axes MatMul broadcasts a weight that is stored as [in, out].
-fn linear(l: &mut Lowering<'_>, node: &Node, mut inputs: Vec<String>) -> Result<(), ExportError> {
+fn linear(
+    l: &mut Lowering<'_>,
+    node: &Node,
+    op: &Linear,
+    mut inputs: Vec<String>,
+) -> Result<(), ExportError> {
+    if op.weight != LinearWeight::Matrix {
+        return Err(unsupported(node, "its weight is stored as a convolution's"));
+    }
     let has_bias = node.params.len() == 2;
     if l.shape(node.inputs[0])?.len() == 2 {
         inputs.extend((0..node.params.len()).map(|i| l.weight(node, i)));

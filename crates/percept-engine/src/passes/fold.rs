@@ -6,16 +6,17 @@ use percept_graph::{Graph, Op};
 
 use crate::lowering::{Lowered, Step};
 
-/// A convolution, then BatchNorm: w' = w · γ/σ, b' = (b - μ) · γ/σ + β.
+/// A convolution or a linear map of rows, then BatchNorm: w' = w · γ/σ, b' = (b - μ) · γ/σ + β.
 pub fn batch_norms(graph: &Graph, lowered: &mut Lowered) {
     absorb_next(graph, lowered, |first, next, step, later| {
-        let fits = matches!(
-            (first, next),
-            (
-                Op::Conv2d(_) | Op::ConvTranspose2d(_) | Op::SparseConv3d(_),
-                Op::BatchNorm(_)
-            )
-        );
+        let fits = match (first, next) {
+            (Op::Conv2d(_) | Op::ConvTranspose2d(_) | Op::SparseConv3d(_), Op::BatchNorm(_)) => {
+                true
+            }
+            // The channels of rows are the last axis; those of longer shapes are not.
+            (Op::Linear(_), Op::BatchNorm(_)) => graph.value(later.inputs[0]).ty.shape.len() == 2,
+            _ => false,
+        };
         if fits {
             step.fused.batch_norm = Some(later.node);
         }

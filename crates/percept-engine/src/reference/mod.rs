@@ -167,7 +167,7 @@ fn compute<T: Real>(
             reference::linear(
                 [rows, op.in_features, op.out_features],
                 x,
-                &params[0],
+                &op.as_matrix(&params[0]),
                 bias(op.bias),
                 y,
             );

@@ -1,6 +1,6 @@
 //! Forward ops of a training graph: layers whose parameters are tensors that change from run to run, and what only training has.
 
-use percept_graph::{Activation, Op};
+use percept_graph::{Activation, Linear, Op};
 use percept_kernels::conv::{
     ConvAlgorithm, ConvShape, ConvTransposeShape, PackedConv, PackedConvTranspose,
     choose_algorithm, conv_transpose2d, conv2d,
@@ -25,10 +25,7 @@ pub enum Forward {
         algorithm: ConvAlgorithm,
     },
     ConvTranspose(ConvTransposeShape),
-    Linear {
-        inputs: usize,
-        outputs: usize,
-    },
+    Linear(Linear),
     LayerNorm {
         eps: f32,
     },
@@ -91,10 +88,7 @@ impl Forward {
                 Self::Conv { shape, algorithm }
             }
             Op::ConvTranspose2d(op) => Self::ConvTranspose(shapes::conv_transpose(op, x())),
-            Op::Linear(op) => Self::Linear {
-                inputs: op.in_features,
-                outputs: op.out_features,
-            },
+            Op::Linear(op) => Self::Linear(op.clone()),
             Op::LayerNorm(op) => Self::LayerNorm { eps: op.eps },
             Op::BatchNorm(op) => Self::FrozenBatchNorm {
                 shape: shapes::channels(x()),
@@ -172,8 +166,9 @@ impl Forward {
                 let packed = PackedConvTranspose::pack(shape, reads[1]);
                 conv_transpose2d(cpu, shape, &packed, reads[0], with_bias(2), writes[0]);
             }
-            Self::Linear { inputs, outputs } => {
-                let packed = PackedLinear::pack(cpu, reads[1], *outputs, *inputs);
+            Self::Linear(op) => {
+                let weight = op.as_matrix(reads[1]);
+                let packed = PackedLinear::pack(cpu, &weight, op.out_features, op.in_features);
                 linear(cpu, &packed, reads[0], with_bias(2), writes[0]);
             }
             Self::LayerNorm { eps } => {

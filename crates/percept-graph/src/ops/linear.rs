@@ -1,11 +1,26 @@
 //! Matrix products.
 //!
-//! `Linear`: y = x Wᵀ + b on the last axis, weight [out, in]. `MatMul`: batched product of two values.
+//! `Linear`: y = x Wᵀ + b on the last axis, weight [out, in], or stored as a convolution of single points stores it.
+//! `MatMul`: batched product of two values.
+
+use std::borrow::Cow;
 
 use super::{Operator, one};
 use crate::graph::ValueId;
 use crate::training::{Backward, Differentiable};
 use crate::{Cost, Dim, Initializer, ParamSpec, TensorType};
+
+/// As which module a public network stores a linear map of each point.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LinearWeight {
+    /// `Linear`: [out, in].
+    #[default]
+    Matrix,
+    /// A 1x1 `Conv2d`: [out, in, 1, 1].
+    Pointwise,
+    /// A 1x1 `ConvTranspose2d`: [in, out, 1, 1].
+    PointwiseTransposed,
+}
 
 /// Affine map of the last axis, [.., in] -> [.., out].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,6 +29,7 @@ pub struct Linear {
     pub in_features: usize,
     pub out_features: usize,
     pub bias: bool,
+    pub weight: LinearWeight,
 }
 
 impl Linear {
@@ -23,6 +39,37 @@ impl Linear {
             in_features,
             out_features,
             bias: true,
+            weight: LinearWeight::Matrix,
+        }
+    }
+
+    /// With its weight stored like this.
+    pub fn stored(self, weight: LinearWeight) -> Self {
+        Self { weight, ..self }
+    }
+
+    /// Whether the weight is stored [in, out].
+    pub fn is_transposed(&self) -> bool {
+        self.weight == LinearWeight::PointwiseTransposed
+    }
+
+    /// The weight [out, in] of values as they are stored.
+    pub fn as_matrix<'a, T: Copy>(&self, stored: &'a [T]) -> Cow<'a, [T]> {
+        if !self.is_transposed() {
+            return Cow::Borrowed(stored);
+        }
+        let (inputs, outputs) = (self.in_features, self.out_features);
+        let turned = (0..stored.len()).map(|at| stored[at % inputs * outputs + at / inputs]);
+        Cow::Owned(turned.collect())
+    }
+
+    /// The shape that the weight is stored in.
+    fn weight_shape(&self) -> Vec<usize> {
+        let (inputs, outputs) = (self.in_features, self.out_features);
+        match self.weight {
+            LinearWeight::Matrix => vec![outputs, inputs],
+            LinearWeight::Pointwise => vec![outputs, inputs, 1, 1],
+            LinearWeight::PointwiseTransposed => vec![inputs, outputs, 1, 1],
         }
     }
 }
@@ -47,20 +94,26 @@ impl Operator for Linear {
     }
 
     fn describe(&self) -> String {
+        let (inputs, outputs) = (self.in_features, self.out_features);
         let bias = if self.bias { "True" } else { "False" };
-        format!(
-            "Linear(in_features={}, out_features={}, bias={bias})",
-            self.in_features, self.out_features
-        )
+        let module = match self.weight {
+            LinearWeight::Matrix => {
+                return format!(
+                    "Linear(in_features={inputs}, out_features={outputs}, bias={bias})"
+                );
+            }
+            LinearWeight::Pointwise => "Conv2d",
+            LinearWeight::PointwiseTransposed => "ConvTranspose2d",
+        };
+        let bias = if self.bias { "" } else { ", bias=False" };
+        format!("{module}({inputs}, {outputs}, kernel_size=(1, 1), stride=(1, 1){bias})")
     }
 
     fn params(&self) -> Vec<ParamSpec> {
-        let init = Initializer::FanIn(self.in_features);
-        let mut params = vec![ParamSpec::new(
-            "weight",
-            [self.out_features, self.in_features],
-            init,
-        )];
+        let shape = self.weight_shape();
+        // PyTorch takes the second axis for the fan-in, of a transposed convolution too.
+        let init = Initializer::FanIn(shape[1]);
+        let mut params = vec![ParamSpec::new("weight", shape, init)];
         if self.bias {
             params.push(ParamSpec::new("bias", [self.out_features], init));
         }
@@ -121,16 +174,22 @@ impl Operator for MatMul {
     }
 }
 
-/// dx = dy W, dW = dyᵀ x, db = the sum of dy, with the leading axes as one.
+/// dx = dy W, dW = dyᵀ x, db = the sum of dy, with the leading axes as one. A weight stored [in, out] is read, and its gradient
+/// made, the other way round.
 impl Differentiable for Linear {
     fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
         let (x, weight, dy) = (back.input(0), back.input(1), back.dy()?);
-        let shape = back.shape(x);
+        let (shape, stored) = (back.shape(x), back.shape(weight));
         let rows: Dim = shape[..shape.len() - 1].iter().product();
         let flat = vec![rows.clone(), self.out_features.into()];
         let dy = back.reshape("grad_flat", dy, flat);
         if back.wants(0) {
-            let dx = back.call("grad_input", MatMul::default(), &[dy, weight]);
+            let matrix = back.reshape("weight_matrix", weight, stored[..2].to_vec());
+            let product = MatMul {
+                transpose_b: self.is_transposed(),
+                ..MatMul::default()
+            };
+            let dx = back.call("grad_input", product, &[dy, matrix]);
             let dx = back.reshape("grad_input_shape", dx, shape);
             back.give(0, dx);
         }
@@ -140,7 +199,12 @@ impl Differentiable for Linear {
                 transpose_a: true,
                 ..MatMul::default()
             };
-            let dw = back.call("grad_weight", product, &[dy, x]);
+            let operands = match self.is_transposed() {
+                false => [dy, x],
+                true => [x, dy],
+            };
+            let dw = back.call("grad_weight", product, &operands);
+            let dw = back.reshape("grad_weight_shape", dw, stored);
             back.give(1, dw);
         }
         if self.bias && back.wants(2) {

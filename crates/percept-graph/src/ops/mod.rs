@@ -33,7 +33,7 @@ pub use custom::{CustomOp, OpContext};
 pub use elementwise::{Affine, Binary, BinaryKind, Dropout, LayerScale};
 pub use gather::{Gather, ScatterAdd};
 pub use layout::{Concat, Expand, Pad, Permute, Reshape, Slice};
-pub use linear::{Linear, MatMul};
+pub use linear::{Linear, LinearWeight, MatMul};
 pub use loss::{CrossEntropy, CrossEntropyGradient};
 pub use norm::{BatchNorm, LayerNorm};
 pub use norm_gradient::{BatchNormGradient, BatchNormTraining, LayerNormGradient};
