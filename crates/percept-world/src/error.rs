@@ -14,6 +14,26 @@ pub enum WorldError {
         /// The number asked for.
         sweeps: usize,
     },
+    /// A picture without pixels, or a huge one.
+    #[error("pictures of {width}x{height}: expected 1 to 8192 pixels a side")]
+    PictureSize {
+        /// The width asked for.
+        width: usize,
+        /// The height asked for.
+        height: usize,
+    },
+    /// A number of samples that makes no picture.
+    #[error("{samples} samples a pixel: expected 1 to 256")]
+    Samples {
+        /// The number asked for.
+        samples: usize,
+    },
+    /// No such camera.
+    #[error("unknown channel {name:?}: expected {}", percept_data::points::CAMERA_CHANNELS.join(", "))]
+    UnknownChannel {
+        /// The name asked for.
+        name: String,
+    },
     /// The output is there already.
     #[error("{} exists already", path.display())]
     Exists {

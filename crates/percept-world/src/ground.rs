@@ -31,14 +31,22 @@ impl Surface {
         }
     }
 
-    pub(crate) fn material(self) -> Material {
+    pub(crate) fn material(self) -> &'static Material {
         match self {
-            Self::Road | Self::Parking => Material::ASPHALT,
-            Self::Marking => Material::MARKING,
-            Self::Pavement => Material::PAVING,
-            Self::Yard => Material::GRAVEL,
-            Self::Median | Self::Lawn => Material::GRASS,
+            Self::Road | Self::Parking => &Material::ASPHALT,
+            Self::Marking => &Material::MARKING,
+            Self::Pavement => &Material::PAVING,
+            Self::Yard => &Material::GRAVEL,
+            Self::Median | Self::Lawn => &Material::GRASS,
         }
+    }
+
+    /// Whether rain stays on it as a film.
+    pub(crate) fn is_paved(self) -> bool {
+        matches!(
+            self,
+            Self::Road | Self::Marking | Self::Parking | Self::Pavement
+        )
     }
 
     /// SemanticKITTI's raw class.
@@ -63,6 +71,8 @@ pub(crate) struct GroundHit {
     pub(crate) surface: Surface,
     /// The upright face of a kerb rather than a surface.
     pub(crate) on_kerb: bool,
+    /// Column and row of its cell.
+    pub(crate) cell: [usize; 2],
 }
 
 /// The whole ground of a town.
@@ -107,6 +117,14 @@ impl Ground {
     #[cfg(test)]
     pub(crate) fn surface(&self, x: f64, y: f64) -> Surface {
         self.cell(x, y).surface
+    }
+
+    /// The lines around a cell: lower and upper along x and y.
+    pub(crate) fn cell_lines(&self, [column, row]: [usize; 2]) -> [[f64; 2]; 2] {
+        [
+            [self.xs[column], self.xs[column + 1]],
+            [self.ys[row], self.ys[row + 1]],
+        ]
     }
 
     /// Height of the ground.
@@ -171,6 +189,7 @@ impl Ground {
                     normal,
                     surface: cell.surface,
                     on_kerb: true,
+                    cell: index,
                 });
             }
             let exit = next[0].min(next[1]).min(farthest);
@@ -183,6 +202,7 @@ impl Ground {
                     normal: cell.normal(at[0], at[1]),
                     surface: cell.surface,
                     on_kerb: false,
+                    cell: index,
                 });
             }
             let axis = usize::from(next[1] < next[0]);

@@ -14,16 +14,22 @@
 
 mod body;
 mod bvh;
+mod camera;
+#[cfg(test)]
+mod camera_tests;
 mod cast;
 mod districts;
 mod error;
 mod ground;
+mod lens;
 mod lidar;
+mod look;
 mod material;
 mod motion;
 mod objects;
 mod scene;
 mod scenery;
+mod shade;
 mod shape;
 mod solid;
 mod statistics;
@@ -31,11 +37,18 @@ mod stream;
 mod streets;
 #[cfg(test)]
 mod tests;
+mod view;
+mod visits;
+mod weather;
 mod write;
 
+pub use camera::{CameraMount, CameraRig, CameraView};
 pub use error::WorldError;
 pub use lidar::Lidar;
 pub use scene::Scene;
 pub use statistics::{CloudStatistics, StatisticsRow, compare_statistics};
 pub use stream::{KEYFRAMES_PER_SCENE, MAX_SWEEPS, World, WorldConfig, WorldKind, WorldStream};
+pub use view::{PictureSize, View};
+pub use visits::{Heading, Lane, Pass, REVISIT_M, Revisit};
+pub use weather::Weather;
 pub use write::{MakeOptions, MakeSummary, make};

@@ -7,9 +7,9 @@ use percept_kernels::Cpu;
 use percept_data::points::pose::dot;
 use percept_data::points::{LidarConvention, Point, PointLabel, Pose};
 
-use super::cast::{Hit, Ray, first_hit};
+use super::cast::{Gaps, Hit, Ray, Stage};
 use super::material::Material;
-use super::scene::{Scene, Solids};
+use super::scene::Scene;
 use super::shape::Shape;
 use super::solid::{Part, PlacedSolid};
 use percept_data::random::{BELL_LIMIT, bell, hash, unit};
@@ -200,6 +200,7 @@ impl Lidar {
             end_s,
             self.period_s,
         );
+        let stage = scene.stage(&moving);
         let blocks = self.columns.len().div_ceil(COLUMNS_PER_BLOCK);
         let results: Vec<Mutex<Vec<Return>>> = (0..blocks).map(|_| Mutex::default()).collect();
         cpu.parallel(blocks, &|block, _| {
@@ -211,14 +212,15 @@ impl Lidar {
                 let here = sensor_at(end_s + time_s);
                 let to_end = world_to_sensor.compose(&here);
                 for beam in 0..self.beams.len() {
+                    let key = hash(seed, number, (column * self.beams.len() + beam) as u64);
                     let ray = Ray {
                         origin: here.translation,
                         direction: here.rotate(self.direction(beam, column)),
                         time_s,
-                        key: hash(seed, number, (column * self.beams.len() + beam) as u64),
+                        gaps: Gaps::Random(key),
                     };
                     let own_m = self.own_vehicle_m[column * self.beams.len() + beam];
-                    let echo = self.measure(scene, &moving, &ray, own_m);
+                    let echo = self.measure(&stage, &ray, key, own_m);
                     if echo.distance_m == 0.0 && self.convention == LidarConvention::Kitti {
                         continue;
                     }
@@ -256,21 +258,20 @@ impl Lidar {
     }
 
     /// What comes back of one beam.
-    fn measure(&self, scene: &Scene, moving: &Solids, ray: &Ray, own_vehicle_m: f64) -> Echo {
-        let chance = |purpose: u64| unit(hash(ray.key, 0, purpose));
+    pub(crate) fn measure(&self, stage: &Stage, ray: &Ray, key: u64, own_vehicle_m: f64) -> Echo {
+        let chance = |purpose: u64| unit(hash(key, 0, purpose));
         let hit = if own_vehicle_m.is_finite() {
-            let label = PointLabel {
-                class: OUTLIER,
-                instance: 0,
-            };
-            Some(Hit {
+            Some(Reflector {
                 distance_m: own_vehicle_m,
                 normal: [0.0, 0.0, 1.0],
-                material: Material::METAL,
-                label,
+                material: &Material::METAL,
+                label: PointLabel {
+                    class: OUTLIER,
+                    instance: 0,
+                },
             })
         } else {
-            first_hit(scene, moving, ray, self.farthest_m)
+            stage.first_hit(ray, self.farthest_m).map(Reflector::from)
         };
         let nothing = Echo {
             distance_m: 0.0,
@@ -292,7 +293,7 @@ impl Lidar {
         if chance(0) < RANDOM_LOSS || chance(1) < hit.material.loss || chance(2) > heard {
             return nothing;
         }
-        let speckle = 1.0 + 0.15 * bell(hash(ray.key, 0, 4));
+        let speckle = 1.0 + 0.15 * bell(hash(key, 0, 4));
         // Rough surfaces send light back at every angle, so brightness falls less than the cosine.
         let brightness =
             (hit.material.reflectivity * (0.3 + 0.7 * facing) * speckle).clamp(0.0, 1.0);
@@ -300,11 +301,30 @@ impl Lidar {
             LidarConvention::NuScenes => (brightness * 0.55 * 255.0).round(),
             LidarConvention::Kitti => (brightness.sqrt() * 99.0).round() / 100.0,
         };
-        let noisy = hit.distance_m + self.noise_m * bell(hash(ray.key, 0, 5));
+        let noisy = hit.distance_m + self.noise_m * bell(hash(key, 0, 5));
         let distance_m = (noisy / RANGE_STEP_M).round() * RANGE_STEP_M;
         Echo {
             distance_m: distance_m.max(RANGE_STEP_M),
             intensity: intensity as f32,
+            label: hit.label,
+        }
+    }
+}
+
+/// What sends a beam back: a part of the scene, or the vehicle itself.
+struct Reflector<'a> {
+    distance_m: f64,
+    normal: [f64; 3],
+    material: &'a Material,
+    label: PointLabel,
+}
+
+impl<'a> From<Hit<'a>> for Reflector<'a> {
+    fn from(hit: Hit<'a>) -> Self {
+        Self {
+            distance_m: hit.distance_m,
+            normal: hit.normal,
+            material: hit.material,
             label: hit.label,
         }
     }
@@ -315,11 +335,11 @@ struct Return {
     label: PointLabel,
 }
 
-struct Echo {
+pub(crate) struct Echo {
     /// 0 when nothing came back.
-    distance_m: f64,
+    pub(crate) distance_m: f64,
     intensity: f32,
-    label: PointLabel,
+    pub(crate) label: PointLabel,
 }
 
 #[cfg(test)]

@@ -82,11 +82,10 @@ impl Motion {
     }
 }
 
-/// A clockwise drive around a rectangle with rounded corners, slower in the corners.
+/// A closed drive of straights and rounded quarter turns, slower in the turns.
 #[derive(Clone, Debug)]
 pub(crate) struct Lap {
-    low: [f64; 2],
-    high: [f64; 2],
+    legs: Vec<Leg>,
     radius_m: f64,
     length_m: f64,
     /// The time at which each multiple of [`TABLE_STEP_M`] is passed; the last entry closes the lap.
@@ -94,20 +93,72 @@ pub(crate) struct Lap {
     step_m: f64,
 }
 
+/// A straight and the turn at its end.
+#[derive(Clone, Copy, Debug)]
+struct Leg {
+    start: [f64; 2],
+    heading_rad: f64,
+    straight_m: f64,
+    /// 1 to the left, -1 to the right.
+    turn: f64,
+}
+
 const TABLE_STEP_M: f64 = 0.5;
 const CORNER_SPEED_M_S: f64 = 4.0;
 const COMFORTABLE_BRAKING_M_S2: f64 = 1.4;
 
 impl Lap {
-    /// Around the rectangle `low`..`high` (the lane's centre line), cruising at `cruise_m_s` on the straights.
-    pub(crate) fn new(low: [f64; 2], high: [f64; 2], radius_m: f64, cruise_m_s: f64) -> Self {
-        let straight = |axis: usize| high[axis] - low[axis] - 2.0 * radius_m;
-        let length_m = 2.0 * (straight(0) + straight(1)) + 2.0 * PI * radius_m;
+    /// Clockwise around the rectangle `low`..`high` (the lane's centre line), cruising at `cruise_m_s` on the straights.
+    pub(crate) fn around(low: [f64; 2], high: [f64; 2], radius_m: f64, cruise_m_s: f64) -> Self {
+        let r = radius_m;
+        let [x, y] = [0, 1].map(|axis| high[axis] - low[axis] - 2.0 * r);
+        // Eastwards along the top edge, then south, west and north.
+        let starts = [
+            [low[0] + r, high[1]],
+            [high[0], high[1] - r],
+            [high[0] - r, low[1]],
+            [low[0], low[1] + r],
+        ];
+        let leg = |side: usize| Leg {
+            start: starts[side],
+            heading_rad: -FRAC_PI_2 * side as f64,
+            straight_m: [x, y, x, y][side],
+            turn: -1.0,
+        };
+        let length_m = 2.0 * (x + y) + 2.0 * PI * r;
+        Self::of_legs([0, 1, 2, 3].map(leg).to_vec(), length_m, r, cruise_m_s)
+    }
+
+    /// Along lines between `corners` in turn and back to the first; neighbouring lines meet at right angles.
+    pub(crate) fn through(corners: &[[f64; 2]], radius_m: f64, cruise_m_s: f64) -> Self {
+        let corner = |number: usize| corners[number % corners.len()];
+        let heading = |number: usize| {
+            let ([x0, y0], [x1, y1]) = (corner(number), corner(number + 1));
+            libm::atan2(y1 - y0, x1 - x0)
+        };
+        let legs: Vec<Leg> = (0..corners.len())
+            .map(|number| {
+                let ([x0, y0], [x1, y1]) = (corner(number), corner(number + 1));
+                let (sin, cos) = libm::sincos(heading(number));
+                let way = (x1 - x0) * cos + (y1 - y0) * sin;
+                Leg {
+                    start: [x0 + radius_m * cos, y0 + radius_m * sin],
+                    heading_rad: heading(number),
+                    straight_m: way - 2.0 * radius_m,
+                    turn: libm::sin(heading(number + 1) - heading(number)).signum(),
+                }
+            })
+            .collect();
+        let turn_m = FRAC_PI_2 * radius_m;
+        let length_m = legs.iter().map(|leg| leg.straight_m + turn_m).sum();
+        Self::of_legs(legs, length_m, radius_m, cruise_m_s)
+    }
+
+    fn of_legs(legs: Vec<Leg>, length_m: f64, radius_m: f64, cruise_m_s: f64) -> Self {
         let steps = libm::ceil(length_m / TABLE_STEP_M) as usize;
         let step_m = length_m / steps as f64;
         let mut lap = Self {
-            low,
-            high,
+            legs,
             radius_m,
             length_m,
             times_s: vec![0.0],
@@ -128,19 +179,32 @@ impl Lap {
         self.times_s[self.times_s.len() - 1]
     }
 
-    /// Lengths of the four straights (top, right, bottom, left), each followed by a corner.
-    fn straights(&self) -> [f64; 4] {
-        let [x, y] = [0, 1].map(|axis| self.high[axis] - self.low[axis] - 2.0 * self.radius_m);
-        [x, y, x, y]
+    /// Where a point that drives the lap is.
+    pub(crate) fn position(&self, time_s: f64) -> [f64; 2] {
+        self.at(time_s, 0.0, 0.0).position
+    }
+
+    /// When the lap comes nearest to a place.
+    pub(crate) fn time_near_s(&self, [x, y]: [f64; 2]) -> f64 {
+        let apart = |step: usize| {
+            let ([px, py], _) = self.point(step as f64 * self.step_m);
+            (px - x) * (px - x) + (py - y) * (py - y)
+        };
+        let steps = self.times_s.len() - 1;
+        let nearest = (0..steps).fold((0, f64::INFINITY), |best, step| {
+            let apart = apart(step);
+            if apart < best.1 { (step, apart) } else { best }
+        });
+        self.times_s[nearest.0]
     }
 
     fn distance_to_corner(&self, s: f64) -> f64 {
         let mut rest = s;
-        for straight in self.straights() {
-            if rest < straight {
-                return rest.min(straight - rest);
+        for leg in &self.legs {
+            if rest < leg.straight_m {
+                return rest.min(leg.straight_m - rest);
             }
-            rest -= straight;
+            rest -= leg.straight_m;
             if rest < FRAC_PI_2 * self.radius_m {
                 return 0.0;
             }
@@ -172,35 +236,33 @@ impl Lap {
         }
     }
 
-    /// Place and heading after `s` metres, starting eastwards along the top edge.
+    /// Place and heading after `s` metres from the start of the first straight.
     fn point(&self, s: f64) -> ([f64; 2], f64) {
         let r = self.radius_m;
-        // Start of each straight, its heading; clockwise: east, south, west, north.
-        let starts = [
-            [self.low[0] + r, self.high[1]],
-            [self.high[0], self.high[1] - r],
-            [self.high[0] - r, self.low[1]],
-            [self.low[0], self.low[1] + r],
-        ];
         let mut rest = s;
-        for (side, straight) in self.straights().into_iter().enumerate() {
-            let heading = -FRAC_PI_2 * side as f64;
+        for leg in &self.legs {
+            let (heading, straight, turn) = (leg.heading_rad, leg.straight_m, leg.turn);
             let (sin, cos) = libm::sincos(heading);
-            let [x, y] = starts[side];
+            let [x, y] = leg.start;
             if rest < straight {
                 return ([x + cos * rest, y + sin * rest], heading);
             }
             rest -= straight;
             if rest < FRAC_PI_2 * r {
                 let turned = rest / r;
-                // The corner's centre lies to the right of the straight's end.
-                let centre = [x + cos * straight + sin * r, y + sin * straight - cos * r];
-                let (sin, cos) = libm::sincos(heading - turned);
-                return ([centre[0] - sin * r, centre[1] + cos * r], heading - turned);
+                // The turn's centre lies beside the straight's end.
+                let centre = [
+                    x + cos * straight - turn * sin * r,
+                    y + sin * straight + turn * cos * r,
+                ];
+                let heading = heading + turn * turned;
+                let (sin, cos) = libm::sincos(heading);
+                let at = [centre[0] + turn * sin * r, centre[1] - turn * cos * r];
+                return (at, heading);
             }
             rest -= FRAC_PI_2 * r;
         }
-        (starts[0], 0.0)
+        (self.legs[0].start, self.legs[0].heading_rad)
     }
 }
 
@@ -224,7 +286,7 @@ mod tests {
     }
 
     fn lap() -> Arc<Lap> {
-        Arc::new(Lap::new([-80.0, -60.0], [70.0, 90.0], 8.0, 9.0))
+        Arc::new(Lap::around([-80.0, -60.0], [70.0, 90.0], 8.0, 9.0))
     }
 
     #[test]
@@ -286,6 +348,33 @@ mod tests {
             slow > 3.9 && slow < 4.0 && (fast - 9.0).abs() < 1e-6,
             "{slow} {fast}"
         );
+    }
+
+    #[test]
+    fn courses_turn_both_ways_and_close() {
+        // An L, whose inner corner turns left on a clockwise way.
+        let corners = [
+            [0.0, 0.0],
+            [0.0, 90.0],
+            [50.0, 90.0],
+            [50.0, 40.0],
+            [120.0, 40.0],
+            [120.0, 0.0],
+        ];
+        let lap = Arc::new(Lap::through(&corners, 7.0, 8.0));
+        let whole = lap.duration_s();
+        for step in 0..2000 {
+            let t = whole * f64::from(step) / 2000.0;
+            let (a, b) = (drive(&lap, t, 0.0), drive(&lap, t + 0.01, 0.0));
+            assert!(distance(a.position, b.position) < 0.09, "a jump at {t} s");
+        }
+        for corner in corners {
+            let near = drive(&lap, lap.time_near_s(corner), 0.0).position;
+            assert!(
+                distance(near, corner) < 3.5,
+                "{corner:?} is passed at {near:?}"
+            );
+        }
     }
 
     #[test]

@@ -8,12 +8,14 @@ use percept_data::points::{ObjectClass, Pose};
 
 use super::body::Body;
 use super::bvh::{Bounds, Bvh};
+use super::cast::Stage;
 use super::districts::{Lot, Style, Yard, fill_lot, furnish_side};
 use super::ground::Ground;
 use super::motion::{Lap, Motion};
 use super::objects::{Rider, model, moving_class};
 use super::solid::{Part, PlacedSolid};
 use super::streets::{self, Axis, BLOCKS, DISTRICTS, LANE_FROM_KERB_M, PAVEMENT_M, Side};
+use super::visits::{Guests, Pass, course};
 use percept_data::random::Draws;
 
 /// A town and its traffic, made from a seed; the ego vehicle circles the middle district.
@@ -33,7 +35,7 @@ pub(crate) struct Solids {
 }
 
 impl Solids {
-    fn new(list: Vec<PlacedSolid>) -> Self {
+    pub(crate) fn new(list: Vec<PlacedSolid>) -> Self {
         let bounds: Vec<Bounds> = list.iter().map(|solid| solid.bounds).collect();
         Self {
             tree: Bvh::build(&bounds),
@@ -55,14 +57,36 @@ const CORNER_RADIUS_M: f64 = 8.0;
 /// Axle and track distances over which the ego leans with the ground.
 const EGO_WHEELBASE_M: f64 = 2.6;
 const EGO_TRACK_M: f64 = 1.5;
+/// What other vehicles leave free around the middle of the ego, beyond their own half.
+const EGO_ROOM_M: f64 = 3.4;
+/// How many of the parked cars and people that a town has room for are there on a day.
+const PRESENT_SHARE: f64 = 0.6;
 /// Between a truck and its trailer.
 const DRAWBAR_M: f64 = 0.8;
 /// Followers keep at least this much time to the vehicle ahead: two buses apart at corner speed.
 const FOLLOW_S: f64 = 5.2;
 
+/// A drive through a town that is told by how it is passed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tour {
+    pub(crate) pass: Pass,
+    /// When the drive begins and how long it lasts.
+    pub(crate) start_s: f64,
+    pub(crate) covered_s: f64,
+}
+
 impl Scene {
     /// The town of `seed`.
     pub fn new(seed: u64) -> Self {
+        Self::build(seed, None)
+    }
+
+    /// The town of `seed` on the day of a pass, and the ego vehicle on its tour.
+    pub(crate) fn toured(seed: u64, tour: &Tour) -> Self {
+        Self::build(seed, Some(tour))
+    }
+
+    fn build(seed: u64, tour: Option<&Tour>) -> Self {
         let mut plan = Draws::new(seed, stream::PLAN);
         let (x, y) = (Axis::new(&mut plan), Axis::new(&mut plan));
         let styles = choose_styles(&mut Draws::new(seed, stream::STYLES));
@@ -75,9 +99,13 @@ impl Scene {
             ground,
             solids: Vec::new(),
             bodies: Vec::new(),
+            guests: tour.map(|tour| Guests::of(seed, &tour.pass)),
+            block: 0,
+            offered: 0,
         };
         for by in 0..BLOCKS {
             for bx in 0..BLOCKS {
+                builder.block = by * BLOCKS + bx;
                 let mut draws = Draws::new(seed, stream::BLOCK + (by * BLOCKS + bx) as u64);
                 let style = style_of([bx, by]);
                 for side in Side::of_block(&x, &y, [bx, by]) {
@@ -96,15 +124,20 @@ impl Scene {
             position: [0.0; 2],
             yaw_rad: 0.0,
         };
+        let first_vehicle = builder.bodies.len();
+        let traffic_seed = builder.guests.map_or(seed, |guests| guests.key);
+        // Traffic is there whole; only what stands or walks is a matter of the day.
+        builder.guests = None;
         for dy in 0..DISTRICTS {
             for dx in 0..DISTRICTS {
-                let mut draws = Draws::new(seed, stream::TRAFFIC + (dy * DISTRICTS + dx) as u64);
+                let mut draws =
+                    Draws::new(traffic_seed, stream::TRAFFIC + (dy * DISTRICTS + dx) as u64);
                 let ([x0, x1], [y0, y1]) = (x.district(dx), y.district(dy));
                 let out = LANE_FROM_KERB_M;
                 let (low, high) = ([x0 - out, y0 - out], [x1 + out, y1 + out]);
                 let cruise_m_s = draws.range(7.0, 12.0);
-                let lap = Arc::new(Lap::new(low, high, CORNER_RADIUS_M, cruise_m_s));
-                let middle = dx == DISTRICTS / 2 && dy == DISTRICTS / 2;
+                let lap = Arc::new(Lap::around(low, high, CORNER_RADIUS_M, cruise_m_s));
+                let middle = tour.is_none() && dx == DISTRICTS / 2 && dy == DISTRICTS / 2;
                 if middle {
                     ego = Motion::Lap {
                         ahead_s: draws.range(0.0, lap.duration_s()),
@@ -120,6 +153,16 @@ impl Scene {
                 };
                 fill_lane(&mut builder, &lap, taken, &mut draws);
             }
+        }
+        if let Some(tour) = tour {
+            let (lap, begin_s) = course(seed, &tour.pass, &x, &y, tour.covered_s);
+            ego = Motion::Lap {
+                lap: Arc::new(lap),
+                ahead_s: begin_s - tour.start_s,
+                behind_m: 0.0,
+                axle_m: 0.5 * EGO_WHEELBASE_M,
+            };
+            clear_the_way(&mut builder.bodies, first_vehicle, &ego, tour);
         }
         Self {
             still: Solids::new(builder.solids),
@@ -153,6 +196,14 @@ impl Scene {
         Pose {
             rotation,
             translation: [x, y, 0.5 * (front[2] + back[2])],
+        }
+    }
+
+    /// What rays meet: the town, and what moves through it.
+    pub(crate) fn stage<'a>(&'a self, moving: &'a Solids) -> Stage<'a> {
+        Stage {
+            ground: Some(&self.ground),
+            solids: [&self.still, moving],
         }
     }
 
@@ -303,13 +354,53 @@ fn fill_lane(builder: &mut Builder, lap: &Arc<Lap>, taken: Option<f64>, draws: &
     }
 }
 
+/// Takes vehicles (the bodies from `first` on) that would come too near to the ego on its tour out of the traffic.
+fn clear_the_way(bodies: &mut Vec<Body>, first: usize, ego: &Motion, tour: &Tour) {
+    const STEP_S: f64 = 0.25;
+    let steps = (tour.covered_s / STEP_S) as usize + 8;
+    let way: Vec<(f64, [f64; 2])> = (0..steps)
+        .map(|step| tour.start_s - 1.0 + STEP_S * step as f64)
+        .map(|time_s| (time_s, ego.at(time_s).position))
+        .collect();
+    let meets = |body: &Body| {
+        let reach_m = 0.5 * body.size[0] + EGO_ROOM_M;
+        way.iter().any(|(time_s, [x, y])| {
+            let [bx, by] = body.motion.at(*time_s).position;
+            (bx - x) * (bx - x) + (by - y) * (by - y) < reach_m * reach_m
+        })
+    };
+    let vehicles = bodies.split_off(first);
+    bodies.extend(vehicles.into_iter().filter(|body| !meets(body)));
+}
+
 struct Builder {
     ground: Ground,
     solids: Vec<PlacedSolid>,
     bodies: Vec<Body>,
+    /// Who is in town, when that depends on the day.
+    guests: Option<Guests>,
+    /// The number of the block that is being furnished, and of objects that were offered a place.
+    block: usize,
+    offered: usize,
 }
 
 impl Builder {
+    /// What of an object that the town has room for is there on the day: another of its class, or none.
+    fn today(&self, body: Body) -> Option<Body> {
+        let Some(guests) = &self.guests else {
+            return Some(body);
+        };
+        if matches!(body.class, ObjectClass::Barrier | ObjectClass::TrafficCone) {
+            return guests.has_works(self.block).then_some(body);
+        }
+        let mut draws = guests.draws(self.offered);
+        if !draws.chance(PRESENT_SHARE) {
+            return None;
+        }
+        let model = model(body.class, body.rider, &mut draws);
+        Some(Body::new(model, body.motion, body.rider))
+    }
+
     fn place(&mut self, parts: &[Part], position: [f64; 2], yaw_rad: f64, instance: u16) {
         let [x, y] = position;
         let pose = Pose::from_yaw(yaw_rad, [x, y, self.ground.height(x, y)]);
@@ -326,6 +417,10 @@ impl Yard for Builder {
     }
 
     fn add(&mut self, body: Body) {
+        self.offered += 1;
+        let Some(body) = self.today(body) else {
+            return;
+        };
         // SemanticKITTI's instances have 16 bits; a town has some two thousand objects.
         let instance = self.bodies.len() as u16 + 1;
         if let Motion::Still { position, yaw_rad } = body.motion {

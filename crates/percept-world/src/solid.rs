@@ -64,6 +64,8 @@ pub(crate) struct PlacedSolid {
     shape: Shape,
     /// Rows of the affine map from the world into the unit shape's space.
     to_unit: [[f64; 4]; 3],
+    /// Half the extent along each of its own axes.
+    pub(crate) half: [f64; 3],
     /// How the solid moves while the sweep lasts.
     pub(crate) velocity: [f64; 3],
     pub(crate) material: Material,
@@ -107,11 +109,35 @@ impl PlacedSolid {
         Self {
             shape: part.shape,
             to_unit,
+            half: part.half,
             velocity,
             material: part.material,
             class,
             instance,
             bounds,
+        }
+    }
+
+    /// A place of the world at `time_s`, in metres from the solid's middle along its own axes.
+    pub(crate) fn own_place(&self, place: [f64; 3], time_s: f64) -> [f64; 3] {
+        let [x, y, z] = add_scaled(place, -time_s, self.velocity);
+        std::array::from_fn(|i| {
+            let [a, b, c, d] = self.to_unit[i];
+            (a * x + b * y + c * z + d) * self.half[i]
+        })
+    }
+
+    /// Which of the solid's own axes a normal of the world points along most.
+    pub(crate) fn facing(&self, normal: [f64; 3]) -> usize {
+        let along = |i: usize| {
+            let [x, y, z, _] = self.to_unit[i];
+            (self.half[i] * (x * normal[0] + y * normal[1] + z * normal[2])).abs()
+        };
+        let horizontal = usize::from(along(1) > along(0));
+        if along(2) > along(horizontal) {
+            2
+        } else {
+            horizontal
         }
     }
 

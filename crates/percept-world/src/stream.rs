@@ -8,10 +8,13 @@ use percept_kernels::Cpu;
 use percept_data::points::pose::{add_scaled, wrap_angle};
 use percept_data::points::{Box3d, LidarFrame, ObjectClass, Pose, append_older_sweep};
 
+use super::camera::{CameraRig, CameraView, Moment};
 use super::lidar::{Lidar, Sweep};
 use super::objects::Rider;
-use super::scene::Scene;
-use percept_data::random::hash;
+use super::scene::{Scene, Tour};
+use super::visits::{Pass, Revisit, revisits};
+use super::weather::Weather;
+use percept_data::random::{Draws, hash};
 
 /// Which dataset the world imitates: its sensor, its rhythm, its conventions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -20,6 +23,9 @@ pub enum WorldKind {
     NuScenes,
     /// 64 beams at 10 Hz, every scan a frame with point labels, one sequence through one town.
     SemanticKitti,
+    /// As nuScenes, with six cameras, through one town in several passes of [`WorldConfig::frames_per_pass`] keyframes: the
+    /// first is the database, later ones come by the same places in another lane, light and traffic.
+    Places,
 }
 
 impl FromStr for WorldKind {
@@ -29,8 +35,9 @@ impl FromStr for WorldKind {
         match name {
             "nuscenes" => Ok(Self::NuScenes),
             "semantickitti" => Ok(Self::SemanticKitti),
+            "places" => Ok(Self::Places),
             _ => Err(format!(
-                "unknown kind {name:?}: expected nuscenes or semantickitti"
+                "unknown kind {name:?}: expected nuscenes, semantickitti or places"
             )),
         }
     }
@@ -41,6 +48,7 @@ impl std::fmt::Display for WorldKind {
         f.write_str(match self {
             Self::NuScenes => "nuscenes",
             Self::SemanticKitti => "semantickitti",
+            Self::Places => "places",
         })
     }
 }
@@ -54,15 +62,21 @@ pub struct WorldConfig {
     pub seed: u64,
     /// Sweeps merged into a frame, 1..=10 (the frame's own and older ones).
     pub sweeps: usize,
+    /// How often the tour of a world of places is driven.
+    pub passes: usize,
+    /// Keyframes of each of these drives.
+    pub frames_per_pass: usize,
 }
 
 impl WorldConfig {
-    /// The world of `seed` with one sweep a frame.
+    /// The world of `seed` with one sweep a frame; of places, three passes of forty frames.
     pub fn new(kind: WorldKind, seed: u64) -> Self {
         Self {
             kind,
             seed,
             sweeps: 1,
+            passes: 3,
+            frames_per_pass: KEYFRAMES_PER_SCENE,
         }
     }
 }
@@ -78,11 +92,16 @@ const SCENE_START_S: f64 = 1.0;
 /// 2024-01-01 in microseconds: any number would do that reads like a time.
 const FIRST_TIMESTAMP_US: i64 = 1_704_067_200_000_000;
 const SCENE_GAP_US: i64 = 60_000_000;
+/// Between two passes: a day.
+const PASS_GAP_US: i64 = 86_400_000_000;
+const KEYFRAME_GAP_S: f64 = 0.5;
 
 /// The streams of random numbers.
 mod purpose {
     pub(super) const SCENE: u64 = 10;
     pub(super) const NOISE: u64 = 11;
+    pub(super) const PICTURES: u64 = 12;
+    pub(super) const WEATHER: u64 = 13;
 }
 
 /// A deterministic world: any frame of it, in any order, on any number of threads, always the same bits.
@@ -102,8 +121,8 @@ mod purpose {
 pub struct World {
     config: WorldConfig,
     lidar: Lidar,
-    /// The town that was looked at last, with its number.
-    town: Option<(usize, Scene)>,
+    /// The towns that were looked at last, with their numbers, the latest first.
+    towns: Vec<(usize, Scene)>,
 }
 
 /// The true box of an object, upright in the world.
@@ -142,7 +161,7 @@ impl World {
     /// [`MAX_SWEEPS`] are not made.
     pub fn new(config: WorldConfig) -> Self {
         let lidar = match config.kind {
-            WorldKind::NuScenes => Lidar::nuscenes(),
+            WorldKind::NuScenes | WorldKind::Places => Lidar::nuscenes(),
             WorldKind::SemanticKitti => Lidar::kitti(),
         };
         Self {
@@ -151,7 +170,7 @@ impl World {
                 ..config
             },
             lidar,
-            town: None,
+            towns: Vec::new(),
         }
     }
 
@@ -200,6 +219,33 @@ impl World {
         }
     }
 
+    /// What the cameras of `rig` see in frame `index`.
+    pub fn views(&mut self, cpu: &Cpu, index: usize, rig: &CameraRig) -> Vec<CameraView> {
+        self.views_under(cpu, index, rig, &self.weather(index))
+    }
+
+    /// What they would see in another weather.
+    pub fn views_under(
+        &mut self,
+        cpu: &Cpu,
+        index: usize,
+        rig: &CameraRig,
+        weather: &Weather,
+    ) -> Vec<CameraView> {
+        let moment = Moment {
+            end_s: self.time_s(index, 0),
+            timestamp_us: self.timestamp_us(index, 0),
+            key: hash(
+                self.config.seed,
+                purpose::PICTURES,
+                self.town_of(index) as u64,
+            ),
+            number: index as u64,
+        };
+        let lidar = self.lidar.clone();
+        rig.look(cpu, self.scene(index), &lidar, weather, moment)
+    }
+
     /// Every frame in turn, for ever.
     pub fn into_stream(self, cpu: &Cpu) -> WorldStream<'_> {
         WorldStream {
@@ -209,10 +255,63 @@ impl World {
         }
     }
 
+    /// The weather of frame `index`: every town and every pass has its own.
+    pub fn weather(&self, index: usize) -> Weather {
+        let town = self.town_of(index);
+        match self.config.kind {
+            WorldKind::Places => Pass::new(self.config.seed, town).weather,
+            WorldKind::NuScenes | WorldKind::SemanticKitti => Weather::drawn(&mut Draws::of(&[
+                self.config.seed,
+                purpose::WEATHER,
+                town as u64,
+            ])),
+        }
+    }
+
+    /// The pass that frame `index` belongs to; only a world of places has passes.
+    pub fn pass(&self, index: usize) -> Option<Pass> {
+        let pass = || Pass::new(self.config.seed, self.town_of(index));
+        (self.config.kind == WorldKind::Places).then(pass)
+    }
+
+    /// How many frames a world of places has; other worlds go on for ever.
+    pub fn frames(&self) -> Option<usize> {
+        let passes = self.config.passes * self.config.frames_per_pass;
+        (self.config.kind == WorldKind::Places).then_some(passes)
+    }
+
+    /// The pose of the ego vehicle at frame `index`, without looking at anything.
+    pub fn ego_to_world(&mut self, index: usize) -> Pose {
+        let end_s = self.time_s(index, 0);
+        self.scene(index).ego_to_world(end_s)
+    }
+
+    /// The pairs of frames that show one place: a frame of a later pass, and one of the first within
+    /// [`REVISIT_M`](crate::REVISIT_M). Other worlds have none.
+    pub fn revisits(&mut self) -> Vec<Revisit> {
+        let frames = self.frames().unwrap_or(0);
+        let places: Vec<[f64; 3]> = (0..frames)
+            .map(|index| self.ego_to_world(index).translation)
+            .collect();
+        let passes: Vec<Vec<[f64; 3]>> = places
+            .chunks(self.config.frames_per_pass.max(1))
+            .map(<[_]>::to_vec)
+            .collect();
+        revisits(&passes)
+    }
+
+    /// Keyframes of a scene.
+    pub(crate) fn frames_per_scene(&self) -> usize {
+        match self.config.kind {
+            WorldKind::NuScenes | WorldKind::SemanticKitti => KEYFRAMES_PER_SCENE,
+            WorldKind::Places => self.config.frames_per_pass.max(1),
+        }
+    }
+
     /// The number of the town that frame `index` shows.
     pub(crate) fn town_of(&self, index: usize) -> usize {
         match self.config.kind {
-            WorldKind::NuScenes => index / KEYFRAMES_PER_SCENE,
+            WorldKind::NuScenes | WorldKind::Places => index / self.frames_per_scene(),
             WorldKind::SemanticKitti => 0,
         }
     }
@@ -220,7 +319,9 @@ impl World {
     /// When the sweep `back` turns before frame `index` ends, in its town's time.
     pub(crate) fn time_s(&self, index: usize, back: usize) -> f64 {
         let frame_s = match self.config.kind {
-            WorldKind::NuScenes => (index % KEYFRAMES_PER_SCENE) as f64 * 0.5,
+            WorldKind::NuScenes | WorldKind::Places => {
+                (index % self.frames_per_scene()) as f64 * KEYFRAME_GAP_S
+            }
             WorldKind::SemanticKitti => index as f64 * 0.1,
         };
         SCENE_START_S + frame_s - back as f64 * self.lidar.period_s()
@@ -228,7 +329,11 @@ impl World {
 
     /// The same moment on the recording's clock.
     pub(crate) fn timestamp_us(&self, index: usize, back: usize) -> i64 {
-        let town_us = self.town_of(index) as i64 * SCENE_GAP_US;
+        let gap_us = match self.config.kind {
+            WorldKind::NuScenes | WorldKind::SemanticKitti => SCENE_GAP_US,
+            WorldKind::Places => PASS_GAP_US,
+        };
+        let town_us = self.town_of(index) as i64 * gap_us;
         FIRST_TIMESTAMP_US + town_us + (self.time_s(index, back) * 1e6).round() as i64
     }
 
@@ -283,15 +388,36 @@ impl World {
     /// The town of frame `index`, built if it is not the one that was looked at last.
     pub(crate) fn scene(&mut self, index: usize) -> &Scene {
         let number = self.town_of(index);
+        match self.towns.iter().position(|(known, _)| *known == number) {
+            Some(place) => self.towns[..=place].rotate_right(1),
+            None => {
+                // Streets are driven in order; places are asked for in any order, and have a town for each pass.
+                let kept = match self.config.kind {
+                    WorldKind::NuScenes | WorldKind::SemanticKitti => 1,
+                    WorldKind::Places => self.config.passes.max(1),
+                };
+                self.towns.truncate(kept - 1);
+                self.towns.insert(0, (number, self.build_town(number)));
+            }
+        }
+        &self.towns[0].1
+    }
+
+    fn build_town(&self, number: usize) -> Scene {
         let seed = self.config.seed;
-        let fresh = self.town.take().filter(|(current, _)| *current == number);
-        let town = fresh.unwrap_or_else(|| {
-            (
-                number,
-                Scene::new(hash(seed, purpose::SCENE, number as u64)),
-            )
-        });
-        &self.town.insert(town).1
+        match self.config.kind {
+            WorldKind::NuScenes | WorldKind::SemanticKitti => {
+                Scene::new(hash(seed, purpose::SCENE, number as u64))
+            }
+            WorldKind::Places => {
+                let tour = Tour {
+                    pass: Pass::new(seed, number),
+                    start_s: SCENE_START_S,
+                    covered_s: self.config.frames_per_pass as f64 * KEYFRAME_GAP_S,
+                };
+                Scene::toured(hash(seed, purpose::SCENE, 0), &tour)
+            }
+        }
     }
 }
 

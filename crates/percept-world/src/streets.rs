@@ -39,6 +39,17 @@ pub(crate) struct Axis {
     bands: Vec<Band>,
     /// Kerb to kerb, for each block.
     pub(crate) blocks: Vec<[f64; 2]>,
+    /// In order; every second one is wide.
+    pub(crate) streets: Vec<Street>,
+}
+
+/// A street that crosses an axis.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Street {
+    /// Where its middle is.
+    pub(crate) middle: f64,
+    /// From the middle to the middle of either lane.
+    pub(crate) lane_m: f64,
 }
 
 impl Axis {
@@ -47,6 +58,7 @@ impl Axis {
             lines: vec![0.0],
             bands: Vec::new(),
             blocks: Vec::new(),
+            streets: Vec::new(),
         };
         axis.push(OUTSKIRTS_M, Band::Outskirts);
         for district in 0..DISTRICTS {
@@ -75,6 +87,11 @@ impl Axis {
         } else {
             (Surface::Marking, MARKING_M)
         };
+        let start = self.lines[self.lines.len() - 1];
+        self.streets.push(Street {
+            middle: start + WIDE_PARKING_M + WIDE_LANE_M + 0.5 * middle_m,
+            lane_m: 0.5 * (WIDE_LANE_M + middle_m),
+        });
         self.push(WIDE_PARKING_M, Band::Street(Surface::Parking));
         self.push(WIDE_LANE_M, Band::Street(Surface::Road));
         self.push(middle_m, Band::Street(middle));
@@ -83,6 +100,11 @@ impl Axis {
     }
 
     fn quiet_street(&mut self) {
+        let start = self.lines[self.lines.len() - 1];
+        self.streets.push(Street {
+            middle: start + QUIET_PARKING_M + QUIET_LANE_M,
+            lane_m: 0.5 * QUIET_LANE_M,
+        });
         self.push(QUIET_PARKING_M, Band::Street(Surface::Parking));
         self.push(2.0 * QUIET_LANE_M, Band::Street(Surface::Road));
         self.push(QUIET_PARKING_M, Band::Street(Surface::Parking));

@@ -182,9 +182,8 @@ fn one_seed_repeats_to_the_bit_on_any_number_of_threads_and_two_seeds_differ() {
     for kind in KINDS {
         let frame = |seed, threads| {
             World::new(WorldConfig {
-                kind,
-                seed,
                 sweeps: 2,
+                ..WorldConfig::new(kind, seed)
             })
             .frame(&cpu(threads), 7)
         };

@@ -17,6 +17,7 @@ fn make_folder(out: &Path) {
         },
         frames: 2,
         out: out.to_path_buf(),
+        cameras: None,
         force: false,
     };
     make(&Cpu::new(2).expect("a CPU"), &options, |_| ()).expect("made");

@@ -125,12 +125,13 @@ fn run_make(args: &MakeArgs, common: &Common, cpu: &Cpu) -> Result<Outcome> {
     })?;
     let sweeps = args.sweeps.unwrap_or(match args.world.kind {
         WorldKind::NuScenes => MAX_SWEEPS,
-        WorldKind::SemanticKitti => 1,
+        WorldKind::SemanticKitti | WorldKind::Places => 1,
     });
     let config = args.world.config(sweeps);
     let options = MakeOptions {
         config,
         frames: args.frames,
+        cameras: None,
         out: out.clone(),
         force: args.force,
     };
@@ -321,7 +322,11 @@ fn blame_world(error: WorldError) -> Fail {
         WorldError::NotOurs { .. } => {
             Fail::usage(&error).hint("name another folder, or remove it yourself")
         }
-        WorldError::NoFrames | WorldError::Sweeps { .. } => Fail::usage(&error),
+        WorldError::NoFrames
+        | WorldError::Sweeps { .. }
+        | WorldError::PictureSize { .. }
+        | WorldError::Samples { .. }
+        | WorldError::UnknownChannel { .. } => Fail::usage(&error),
         WorldError::Io { .. } => Fail::bad_input(&error),
     }
 }

@@ -58,8 +58,8 @@ pub(crate) fn model(class: ObjectClass, rider: Rider, draws: &mut Draws) -> Mode
         ObjectClass::Pedestrian => [around(0.72, 0.1), around(0.66, 0.08), around(1.74, 0.14)],
         ObjectClass::TrafficCone => [around(0.4, 0.05), around(0.4, 0.05), around(0.85, 0.2)],
     };
-    let paint = Material::solid(around(0.35, 0.27));
-    let cloth = Material::solid(around(0.3, 0.2));
+    let paint = Material::car_paint(around(0.35, 0.27));
+    let cloth = Material::clothes(around(0.3, 0.2));
     let with_rider = rider == Rider::Present;
     // A rider sits higher than the handlebar.
     let size = match class {
@@ -88,7 +88,10 @@ fn centred(width: f64) -> [f64; 2] {
 }
 
 fn barrier([l, w, h]: [f64; 3]) -> Vec<Part> {
-    let concrete = Material::solid(0.42);
+    let concrete = Material {
+        reflectivity: 0.42,
+        ..Material::CONCRETE
+    };
     vec![
         Part::new(
             Taper([0.45, 1.0]),
@@ -110,7 +113,6 @@ fn barrier([l, w, h]: [f64; 3]) -> Vec<Part> {
 }
 
 fn traffic_cone([l, w, h]: [f64; 3]) -> Vec<Part> {
-    let orange = Material::solid(0.6);
     vec![
         Part::new(
             Cuboid,
@@ -125,7 +127,7 @@ fn traffic_cone([l, w, h]: [f64; 3]) -> Vec<Part> {
             centred(0.8 * l),
             centred(0.8 * w),
             [0.06, h],
-            orange,
+            Material::ORANGE,
             OTHER_OBJECT,
         ),
         Part::new(

@@ -13,8 +13,8 @@ fn person(
     class: u16,
 ) -> Vec<Part> {
     let up = |share: f64| feet + share * height;
-    let trousers = Material::solid(0.18);
-    let skin = Material::solid(0.45);
+    let trousers = Material::trousers(&cloth);
+    let skin = Material::skin(&cloth);
     vec![
         // One leg forward, one back: a person in stride.
         Part::new(

@@ -201,7 +201,6 @@ pub(super) fn trailer([l, w, h]: [f64; 3], paint: Material) -> Vec<Part> {
 }
 
 pub(super) fn construction_vehicle([l, w, h]: [f64; 3]) -> Vec<Part> {
-    let yellow = Material::solid(0.55);
     let track = |side: f64| {
         let y = [side * 0.5 * w, side * (0.5 * w - 0.5)];
         let y = [y[0].min(y[1]), y[0].max(y[1])];
@@ -223,7 +222,7 @@ pub(super) fn construction_vehicle([l, w, h]: [f64; 3]) -> Vec<Part> {
             [-0.5 * l, 0.12 * l],
             centred(0.85 * w),
             [0.85, 0.5 * h],
-            yellow,
+            Material::DIGGER_YELLOW,
             OTHER_VEHICLE,
         ),
         Part::new(
@@ -239,7 +238,7 @@ pub(super) fn construction_vehicle([l, w, h]: [f64; 3]) -> Vec<Part> {
             [0.0, 0.36 * l],
             [-0.35, -0.02],
             [boom_height - 0.17, boom_height + 0.17],
-            yellow,
+            Material::DIGGER_YELLOW,
             OTHER_VEHICLE,
         )
         .pitched(-0.5),
@@ -248,7 +247,7 @@ pub(super) fn construction_vehicle([l, w, h]: [f64; 3]) -> Vec<Part> {
             [0.33 * l, 0.33 * l + 0.28],
             [-0.33, -0.04],
             [0.5, 0.78 * h],
-            yellow,
+            Material::DIGGER_YELLOW,
             OTHER_VEHICLE,
         ),
         Part::new(

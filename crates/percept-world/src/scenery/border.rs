@@ -65,7 +65,10 @@ pub(crate) fn border(kind: Border, length: f64) -> Vec<Part> {
             x,
             centred(0.25),
             [-0.8, 1.0],
-            Material::solid(0.35),
+            Material {
+                reflectivity: 0.35,
+                ..Material::CONCRETE
+            },
             FENCE,
         )],
     }

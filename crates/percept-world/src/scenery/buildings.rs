@@ -9,10 +9,10 @@ use super::{BUILDING, FOUNDATION_M, OTHER_STRUCTURE, centred};
 
 /// A tower block: storeys over a recessed ground floor, sometimes stepped.
 pub(crate) fn tower([l, w]: [f64; 2], height: f64, draws: &mut Draws) -> Vec<Part> {
-    let wall = Material::solid(draws.range(0.15, 0.5));
+    let wall = Material::facade(draws.range(0.15, 0.5));
     let glazed = Material {
         loss: 0.45,
-        ..Material::solid(0.2)
+        ..Material::shopfront(0.2, &wall)
     };
     let ground_floor = 3.6;
     let mut parts = vec![
@@ -73,8 +73,9 @@ pub(crate) fn tower([l, w]: [f64; 2], height: f64, draws: &mut Draws) -> Vec<Par
 
 /// A house with a gable roof, a porch and a chimney.
 pub(crate) fn house([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
-    let wall = Material::solid(draws.range(0.25, 0.55));
-    let roof = Material::solid(0.2);
+    let wall = Material::facade(draws.range(0.25, 0.55));
+    let roof = Material::roof(0.2, &wall);
+    let chimney = Material::brick(&wall);
     let eaves = draws.range(3.0, 6.2);
     vec![
         Part::new(
@@ -98,7 +99,7 @@ pub(crate) fn house([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
             [0.2 * l, 0.2 * l + 0.6],
             [0.1 * w, 0.1 * w + 0.6],
             [eaves, eaves + 0.42 * w],
-            wall,
+            chimney,
             BUILDING,
         ),
         Part::new(
@@ -114,7 +115,7 @@ pub(crate) fn house([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
 
 /// A long low hall with gates and a shallow roof.
 pub(crate) fn hall([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
-    let sheet = Material::solid(draws.range(0.3, 0.6));
+    let sheet = Material::sheet(draws.range(0.3, 0.6));
     let eaves = draws.range(6.0, 10.0);
     let mut parts = vec![
         Part::new(
@@ -151,7 +152,6 @@ pub(crate) fn hall([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
 
 /// The bare frame of a building that is being made: slabs on columns.
 pub(crate) fn skeleton([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
-    let concrete = Material::solid(0.4);
     let storeys = 2 + draws.below(4);
     let mut parts = Vec::new();
     for storey in 1..=storeys {
@@ -161,7 +161,7 @@ pub(crate) fn skeleton([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
             centred(l),
             centred(w),
             [z - 0.3, z],
-            concrete,
+            Material::CONCRETE,
             OTHER_STRUCTURE,
         ));
     }
@@ -178,7 +178,7 @@ pub(crate) fn skeleton([l, w]: [f64; 2], draws: &mut Draws) -> Vec<Part> {
                 x,
                 y,
                 [-FOUNDATION_M, top],
-                concrete,
+                Material::CONCRETE,
                 OTHER_STRUCTURE,
             ));
         }

@@ -29,17 +29,18 @@ pub(crate) fn tree(draws: &mut Draws) -> Vec<Part> {
             slim,
             slim,
             [0.5 * bare, height],
-            Material::HEDGE,
+            Material::foliage(Material::HEDGE, height),
             VEGETATION,
         ));
         return parts;
     }
+    let leaves = Material::foliage(Material::LEAVES, height);
     parts.push(Part::new(
         Ellipsoid,
         round,
         round,
         [bare, height],
-        Material::LEAVES,
+        leaves,
         VEGETATION,
     ));
     for _ in 0..2 {
@@ -55,7 +56,7 @@ pub(crate) fn tree(draws: &mut Draws) -> Vec<Part> {
             at(x),
             at(y),
             [z - 0.7 * bough, z + 0.7 * bough],
-            Material::LEAVES,
+            leaves,
             VEGETATION,
         ));
     }
@@ -70,7 +71,7 @@ pub(crate) fn bush(draws: &mut Draws) -> Vec<Part> {
         round,
         round,
         [-0.3, 1.3 * reach],
-        Material::HEDGE,
+        Material::foliage(Material::HEDGE, reach),
         VEGETATION,
     )]
 }

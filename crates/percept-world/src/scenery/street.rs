@@ -54,7 +54,7 @@ pub(crate) fn sign(draws: &mut Draws) -> Vec<Part> {
             [-0.07, -0.04],
             centred(side),
             [2.2, 2.2 + side],
-            Material::RETROREFLECTOR,
+            Material::sign_face(side),
             SIGN,
         ),
     ]
@@ -84,7 +84,7 @@ pub(crate) fn traffic_light() -> Vec<Part> {
             [3.6, 4.0],
             centred(0.35),
             [4.9, 5.9],
-            Material::solid(0.1),
+            Material::LAMP_HOUSING,
             SIGN,
         ),
         Part::new(
@@ -92,7 +92,7 @@ pub(crate) fn traffic_light() -> Vec<Part> {
             centred(0.3),
             [0.12, 0.42],
             [2.3, 3.2],
-            Material::solid(0.1),
+            Material::LAMP_HOUSING,
             SIGN,
         ),
     ]
@@ -107,7 +107,7 @@ pub(crate) fn street_box(draws: &mut Draws) -> Vec<Part> {
         centred(side),
         centred(side),
         [-0.2, height],
-        Material::METAL,
+        Material::cabinet(side + height),
         OTHER_OBJECT,
     )]
 }
@@ -186,7 +186,7 @@ pub(crate) fn shelter() -> Vec<Part> {
 /// A shipping container.
 pub(crate) fn container(draws: &mut Draws) -> Vec<Part> {
     let length = if draws.chance(0.5) { 6.1 } else { 12.2 };
-    let steel = Material::solid(draws.range(0.2, 0.5));
+    let steel = Material::sheet(draws.range(0.2, 0.5));
     vec![Part::new(
         Cuboid,
         centred(length),

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use percept_kernels::Cpu;
 use serde::Serialize;
 
+use super::camera::CameraRig;
 use super::error::WorldError;
 use super::stream::{MAX_SWEEPS, World, WorldConfig, WorldKind};
 
@@ -18,8 +19,10 @@ use super::stream::{MAX_SWEEPS, World, WorldConfig, WorldKind};
 pub struct MakeOptions {
     /// Which world.
     pub config: WorldConfig,
-    /// How many frames (keyframes in nuScenes).
+    /// How many frames (keyframes in nuScenes); a world of places has its own number.
     pub frames: usize,
+    /// The cameras whose pictures are written, in the layouts that have any.
+    pub cameras: Option<CameraRig>,
     /// The folder to make.
     pub out: PathBuf,
     /// Replace a world that stands there already.
@@ -37,6 +40,8 @@ pub struct MakeSummary {
     pub points: usize,
     /// Boxes in all frames.
     pub boxes: usize,
+    /// Pictures.
+    pub pictures: usize,
     /// Bytes of all files.
     pub bytes: u64,
 }
@@ -51,6 +56,10 @@ struct Marker {
     frames: usize,
     sweeps: usize,
     percept: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passes: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pictures: Option<String>,
 }
 
 /// Writes a world into `options.out`. `progress` hears the number of finished frames.
@@ -62,7 +71,9 @@ pub fn make(
     options: &MakeOptions,
     mut progress: impl FnMut(usize),
 ) -> Result<MakeSummary, WorldError> {
-    if options.frames == 0 {
+    let mut world = World::new(options.config);
+    let frames = world.frames().unwrap_or(options.frames);
+    if frames == 0 {
         return Err(WorldError::NoFrames);
     }
     let sweeps = options.config.sweeps;
@@ -86,13 +97,13 @@ pub fn make(
         root: staged.path().join("world"),
         summary: MakeSummary::default(),
     };
-    let mut world = World::new(options.config);
     match options.config.kind {
-        WorldKind::NuScenes => {
-            nuscenes::write(cpu, &mut world, options.frames, &mut folder, &mut progress)?
+        WorldKind::NuScenes | WorldKind::Places => {
+            let cameras = options.cameras.as_ref();
+            nuscenes::write(cpu, &mut world, frames, cameras, &mut folder, &mut progress)?;
         }
         WorldKind::SemanticKitti => {
-            semantic_kitti::write(cpu, &mut world, options.frames, &mut folder, &mut progress)?
+            semantic_kitti::write(cpu, &mut world, frames, &mut folder, &mut progress)?;
         }
     }
     folder.write_json(
@@ -100,9 +111,19 @@ pub fn make(
         &Marker {
             kind: options.config.kind.to_string(),
             seed: options.config.seed,
-            frames: options.frames,
+            frames,
             sweeps,
             percept: env!("CARGO_PKG_VERSION"),
+            passes: world.frames().map(|_| options.config.passes),
+            pictures: options.cameras.as_ref().map(|rig| {
+                let size = rig.size();
+                format!(
+                    "{}x{}, {} samples",
+                    size.width(),
+                    size.height(),
+                    size.samples()
+                )
+            }),
         },
     )?;
     // The old world steps aside for the moment of the change, and is deleted with its hidden folder.

@@ -2,22 +2,25 @@ use std::collections::HashMap;
 
 use percept_kernels::Cpu;
 
+use crate::camera::{CameraRig, CameraView, picture_name};
 use crate::error::WorldError;
 use crate::lidar::Sweep;
 use crate::objects::Rider;
-use crate::stream::{KEYFRAMES_PER_SCENE, TrueBox, World};
-use percept_data::images::encode_grey_png;
-use percept_data::points::nuscenes::LIDAR_CHANNEL;
+use crate::stream::{TrueBox, World};
+use percept_data::images::{encode_grey_png, encode_jpeg};
 use percept_data::points::nuscenes::tables::{
     Attribute, CalibratedSensor, Category, EgoPose, Instance, Log, Map, Sample, SampleAnnotation,
     SampleData, Scene, Sensor, Tables, Visibility,
 };
-use percept_data::points::{ObjectClass, Quaternion, encode_nuscenes_cloud};
+use percept_data::points::nuscenes::{CAMERA_MODALITY, LIDAR_CHANNEL};
+use percept_data::points::{ObjectClass, Pose, Quaternion, encode_nuscenes_cloud};
 use percept_data::random::hash;
 
 use super::Folder;
 
 const VERSION: &str = "v1.0-synthetic";
+/// Query token, database token, metres between them.
+const REVISITS_FILE: &str = "revisits.csv";
 const MAP_FILE: &str = "maps/synthetic.png";
 /// Slower than this is standing.
 const MOVING_M_S: f64 = 0.2;
@@ -26,16 +29,21 @@ pub(super) fn write(
     cpu: &Cpu,
     world: &mut World,
     frames: usize,
+    cameras: Option<&CameraRig>,
     folder: &mut Folder,
     progress: &mut dyn FnMut(usize),
 ) -> Result<(), WorldError> {
-    let mut writer = Writer::new(world, folder);
+    let per_scene = world.frames_per_scene();
+    let mut writer = Writer::new(world, cameras, folder);
     for index in 0..frames {
-        if index % KEYFRAMES_PER_SCENE == 0 {
-            writer.begin_scene((frames - index).min(KEYFRAMES_PER_SCENE));
+        if index % per_scene == 0 {
+            writer.begin_scene(index, (frames - index).min(per_scene));
         }
         writer.keyframe(cpu, index)?;
         progress(index + 1);
+    }
+    if writer.world.frames().is_some() {
+        writer.revisits()?;
     }
     writer.finish()
 }
@@ -52,18 +60,35 @@ const ATTRIBUTES: [&str; 8] = [
     "pedestrian.moving",
 ];
 
+/// Good enough that blocks do not show.
+const JPEG_QUALITY: u8 = 92;
+
 struct Writer<'a> {
     world: &'a mut World,
+    cameras: Option<&'a CameraRig>,
     folder: &'a mut Folder,
     tables: Tables,
-    calibrated_sensor: String,
     categories: HashMap<ObjectClass, String>,
     attributes: HashMap<&'static str, String>,
     /// Rows in the instance table of this scene's objects, and of each one's last annotation.
     tracks: HashMap<usize, Track>,
     /// The last rows of this scene, for the links to their successors.
     last_sample: Option<usize>,
-    last_data: Option<usize>,
+    /// By sensor: the LiDAR's, then the cameras'.
+    last_data: Vec<Option<usize>>,
+}
+
+/// A recording of one sensor.
+struct Recording<'a> {
+    /// The sensor's row in its tables.
+    sensor: usize,
+    timestamp: i64,
+    is_key_frame: bool,
+    ego_to_world: &'a Pose,
+    fileformat: &'a str,
+    /// Width and height; 0 for a LiDAR.
+    size: [usize; 2],
+    filename: String,
 }
 
 #[derive(Clone, Copy)]
@@ -73,24 +98,44 @@ struct Track {
 }
 
 impl<'a> Writer<'a> {
-    fn new(world: &'a mut World, folder: &'a mut Folder) -> Self {
+    fn new(world: &'a mut World, cameras: Option<&'a CameraRig>, folder: &'a mut Folder) -> Self {
         let seed = world.config().seed;
         let mut tables = Tables::default();
-        let sensor = token(seed, "sensor", 0);
-        tables.sensor.push(Sensor {
-            token: sensor.clone(),
-            channel: LIDAR_CHANNEL.into(),
-            modality: "lidar".into(),
+        let lidar = (
+            LIDAR_CHANNEL,
+            "lidar",
+            *world.lidar().sensor_to_ego(),
+            Vec::new(),
+        );
+        let mounts = cameras
+            .iter()
+            .flat_map(|rig| rig.mounts().iter().map(|m| (m, rig.size())));
+        let mounts = mounts.map(|(mount, size)| {
+            let intrinsics = mount.intrinsics(size).map(Vec::from).to_vec();
+            (
+                mount.channel(),
+                CAMERA_MODALITY,
+                *mount.camera_to_ego(),
+                intrinsics,
+            )
         });
-        let calibrated_sensor = token(seed, "calibrated_sensor", 0);
-        let mount = *world.lidar().sensor_to_ego();
-        tables.calibrated_sensor.push(CalibratedSensor {
-            token: calibrated_sensor.clone(),
-            sensor_token: sensor,
-            translation: mount.translation,
-            rotation: Quaternion::from_pose(&mount),
-            camera_intrinsic: Vec::new(),
-        });
+        let sensors = std::iter::once(lidar).chain(mounts).enumerate();
+        for (row, (channel, modality, mount, camera_intrinsic)) in sensors {
+            let sensor_token = token(seed, "sensor", row);
+            tables.calibrated_sensor.push(CalibratedSensor {
+                token: token(seed, "calibrated_sensor", row),
+                sensor_token: sensor_token.clone(),
+                translation: mount.translation,
+                rotation: Quaternion::from_pose(&mount),
+                camera_intrinsic,
+            });
+            tables.sensor.push(Sensor {
+                token: sensor_token,
+                channel: channel.into(),
+                modality: modality.into(),
+            });
+        }
+        let last_data = vec![None; tables.sensor.len()];
         let mut categories = HashMap::new();
         for class in ObjectClass::ALL {
             let token = token(seed, "category", class.id());
@@ -125,14 +170,14 @@ impl<'a> Writer<'a> {
         }
         Self {
             world,
+            cameras,
             folder,
             tables,
-            calibrated_sensor,
             categories,
             attributes,
             tracks: HashMap::new(),
             last_sample: None,
-            last_data: None,
+            last_data,
         }
     }
 
@@ -140,8 +185,9 @@ impl<'a> Writer<'a> {
         token(self.world.config().seed, table, row)
     }
 
-    fn begin_scene(&mut self, samples: usize) {
+    fn begin_scene(&mut self, index: usize, samples: usize) {
         let number = self.tables.scene.len();
+        let seed = self.world.config().seed;
         let log = Log {
             token: self.token("log", number),
             logfile: format!("percept-synthetic-{number:04}"),
@@ -157,12 +203,15 @@ impl<'a> Writer<'a> {
             first_sample_token: self.token("sample", first_row),
             last_sample_token: self.token("sample", first_row + samples - 1),
             name: format!("scene-{:04}", number + 1),
-            description: format!("Town {number} of seed {}", self.world.config().seed),
+            description: match self.world.pass(index) {
+                Some(pass) => format!("Town of seed {seed}, {}", pass.words()),
+                None => format!("Town {number} of seed {seed}"),
+            },
         });
         self.tables.log.push(log);
         self.tracks.clear();
         self.last_sample = None;
-        self.last_data = None;
+        self.last_data.fill(None);
     }
 
     fn keyframe(&mut self, cpu: &Cpu, index: usize) -> Result<(), WorldError> {
@@ -202,6 +251,7 @@ impl<'a> Writer<'a> {
             for true_box in self.world.true_boxes(index, &sweep) {
                 self.annotation(&sample, &true_box);
             }
+            self.pictures(cpu, &sample, index)?;
         }
         self.folder.summary.frames += 1;
         Ok(())
@@ -214,8 +264,6 @@ impl<'a> Writer<'a> {
         timestamp: i64,
         is_key_frame: bool,
     ) -> Result<(), WorldError> {
-        let row = self.tables.sample_data.len();
-        let token = self.token("sample_data", row);
         let log = self
             .tables
             .log
@@ -229,35 +277,91 @@ impl<'a> Writer<'a> {
             .write(&filename, &encode_nuscenes_cloud(&sweep.points))?;
         self.folder.summary.clouds += 1;
         self.folder.summary.points += sweep.points.len();
+        self.recording(
+            sample,
+            Recording {
+                sensor: 0,
+                timestamp,
+                is_key_frame,
+                ego_to_world: &sweep.ego_to_world,
+                fileformat: "pcd",
+                size: [0, 0],
+                filename,
+            },
+        );
+        Ok(())
+    }
+
+    /// What the cameras see in a keyframe.
+    fn pictures(&mut self, cpu: &Cpu, sample: &str, index: usize) -> Result<(), WorldError> {
+        let Some(rig) = self.cameras else {
+            return Ok(());
+        };
+        for (number, CameraView { view, camera }) in
+            self.world.views(cpu, index, rig).into_iter().enumerate()
+        {
+            let filename = picture_name(&camera.channel, camera.timestamp_us);
+            let jpeg = encode_jpeg(&view.image, JPEG_QUALITY)
+                .map_err(WorldError::io(&self.folder.root.join(&filename)))?;
+            self.folder.write(&filename, &jpeg)?;
+            self.folder.summary.pictures += 1;
+            self.recording(
+                sample,
+                Recording {
+                    sensor: 1 + number,
+                    timestamp: camera.timestamp_us,
+                    is_key_frame: true,
+                    ego_to_world: &camera.ego_to_world,
+                    fileformat: "jpg",
+                    size: [view.image.width, view.image.height],
+                    filename,
+                },
+            );
+        }
+        Ok(())
+    }
+
+    fn recording(&mut self, sample: &str, recording: Recording<'_>) {
+        let row = self.tables.sample_data.len();
+        let token = self.token("sample_data", row);
         self.tables.ego_pose.push(EgoPose {
             token: token.clone(),
-            timestamp,
-            rotation: Quaternion::from_pose(&sweep.ego_to_world),
-            translation: sweep.ego_to_world.translation,
+            timestamp: recording.timestamp,
+            rotation: Quaternion::from_pose(recording.ego_to_world),
+            translation: recording.ego_to_world.translation,
         });
-        let prev = self
-            .last_data
+        let last = self.last_data[recording.sensor].replace(row);
+        let prev = last
             .map(|row| self.tables.sample_data[row].token.clone())
             .unwrap_or_default();
-        if let Some(row) = self.last_data {
-            self.tables.sample_data[row].next = token.clone();
+        if let Some(last) = last {
+            self.tables.sample_data[last].next = token.clone();
         }
-        self.last_data = Some(row);
         self.tables.sample_data.push(SampleData {
             ego_pose_token: token.clone(),
             token,
             sample_token: sample.into(),
-            calibrated_sensor_token: self.calibrated_sensor.clone(),
-            timestamp,
-            fileformat: "pcd".into(),
-            is_key_frame,
-            height: 0,
-            width: 0,
-            filename,
+            calibrated_sensor_token: self.token("calibrated_sensor", recording.sensor),
+            timestamp: recording.timestamp,
+            fileformat: recording.fileformat.into(),
+            is_key_frame: recording.is_key_frame,
+            width: recording.size[0] as u32,
+            height: recording.size[1] as u32,
+            filename: recording.filename,
             prev,
             next: String::new(),
         });
-        Ok(())
+    }
+
+    /// Which keyframes of later passes show a place of the first.
+    fn revisits(&mut self) -> Result<(), WorldError> {
+        let mut text = "query,database,metres\n".to_owned();
+        for revisit in self.world.revisits() {
+            let [query, database] =
+                [revisit.query, revisit.database].map(|row| self.token("sample", row));
+            text += &format!("{query},{database},{:.3}\n", revisit.metres);
+        }
+        self.folder.write(REVISITS_FILE, text.as_bytes())
     }
 
     fn annotation(&mut self, sample: &str, true_box: &TrueBox) {

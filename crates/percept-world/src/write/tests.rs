@@ -19,14 +19,14 @@ fn written_worlds_read_back_unchanged() {
     for kind in KINDS {
         let out = folder.path().join(kind.to_string());
         let config = WorldConfig {
-            kind,
-            seed: 6,
             sweeps: if kind == WorldKind::NuScenes { 3 } else { 1 },
+            ..WorldConfig::new(kind, 6)
         };
         let options = MakeOptions {
             config,
             frames: 3,
             out: out.clone(),
+            cameras: None,
             force: false,
         };
         let mut heard = Vec::new();
@@ -46,7 +46,7 @@ fn written_worlds_read_back_unchanged() {
             assert_eq!(read.convention, made.convention);
             compare_points(&read, &made);
             match kind {
-                WorldKind::NuScenes => {
+                WorldKind::NuScenes | WorldKind::Places => {
                     compare_boxes(&read, &made);
                     boxes += read.boxes.map_or(0, |b| b.len());
                     assert_eq!(read.timestamp_us, made.timestamp_us);
@@ -122,6 +122,7 @@ fn nothing_is_half_written_and_nothing_is_replaced_by_accident() {
         config,
         frames: 1,
         out: out.clone(),
+        cameras: None,
         force: false,
     };
     let names = || -> Vec<_> {
@@ -216,9 +217,8 @@ fn damaged_folders_give_frames_or_typed_errors() {
     for kind in KINDS {
         let out = folder.path().join(kind.to_string());
         let config = WorldConfig {
-            kind,
-            seed: 8,
             sweeps: if kind == WorldKind::NuScenes { 2 } else { 1 },
+            ..WorldConfig::new(kind, 8)
         };
         make(
             &cpu(2),
@@ -226,6 +226,7 @@ fn damaged_folders_give_frames_or_typed_errors() {
                 config,
                 frames: 2,
                 out: out.clone(),
+                cameras: None,
                 force: false,
             },
             |_| (),
