@@ -120,6 +120,18 @@ impl<'a> Tensor<'a> {
         Ok(Tensor { shape, values })
     }
 
+    /// A tensor of zeros.
+    pub fn zeros(
+        dtype: DType,
+        shape: impl Into<Vec<usize>>,
+    ) -> Result<Tensor<'static>, TensorError> {
+        let shape = shape.into();
+        let bytes = byte_length(dtype, &shape);
+        let bytes = bytes.ok_or_else(|| TensorError::TooLarge(shape.clone()))?;
+        let values = Values::zeros(dtype, bytes / dtype.size_bytes());
+        Ok(Tensor { shape, values })
+    }
+
     /// One number, without axes.
     pub fn scalar<T: Element>(value: T) -> Tensor<'static> {
         let (shape, values) = (Vec::new(), T::store(Cow::Owned(vec![value])));
@@ -139,6 +151,11 @@ impl<'a> Tensor<'a> {
     /// The elements' bytes.
     pub fn bytes(&self) -> &[u8] {
         self.values.bytes()
+    }
+
+    /// The elements' bytes to be changed; borrowed ones are copied first.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.values.bytes_mut()
     }
 
     /// How many elements it has.
@@ -289,6 +306,15 @@ macro_rules! values {
                 }
             }
 
+            fn zeros(dtype: DType, count: usize) -> Values<'static> {
+                match dtype {
+                    $(DType::$dtype => {
+                        Values::$dtype(Cow::Owned(vec![bytemuck::Zeroable::zeroed(); count]))
+                    })*
+                    DType::Bool => Values::Bool(Cow::Owned(vec![0; count])),
+                }
+            }
+
             fn dtype(&self) -> DType {
                 match self {
                     $(Values::$dtype(_) => DType::$dtype,)*
@@ -300,6 +326,13 @@ macro_rules! values {
                 match self {
                     $(Values::$dtype(values) => bytemuck::cast_slice(values),)*
                     Values::Bool(values) => values,
+                }
+            }
+
+            fn bytes_mut(&mut self) -> &mut [u8] {
+                match self {
+                    $(Values::$dtype(values) => bytemuck::cast_slice_mut(values.to_mut()),)*
+                    Values::Bool(values) => values.to_mut(),
                 }
             }
 
@@ -451,6 +484,10 @@ mod tests {
             (scalar.element_count(), &*scalar.to_f32()),
             (1, &[7.0f32][..])
         );
+        let mut zeros = Tensor::zeros(DType::I16, [2, 3]).unwrap();
+        zeros.bytes_mut()[2] = 5;
+        assert_eq!(zeros.values::<i16>().unwrap(), [0, 5, 0, 0, 0, 0]);
+        assert!(Tensor::zeros(DType::F64, [usize::MAX, 2]).is_err());
         let empty = Tensor::new(DType::F64, [0, 4], Vec::new()).unwrap();
         assert!(empty.to_f32().is_empty() && empty.to_f64().is_empty());
     }

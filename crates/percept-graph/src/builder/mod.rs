@@ -80,7 +80,8 @@ impl Builder {
         self.input_of(name, TensorType::i32(shape))
     }
 
-    fn input_of(&mut self, name: &str, ty: TensorType) -> ValueId {
+    /// Declares an input of any type.
+    pub fn input_of(&mut self, name: &str, ty: TensorType) -> ValueId {
         let value = self.add_value(ty, ValueSource::Input(self.graph.inputs.len()));
         self.graph.inputs.push(Input {
             name: name.to_owned(),

@@ -74,20 +74,24 @@ pub trait Operator {
 }
 
 macro_rules! op_enum {
-    ($($family:ident),* $(,)?) => {
+    ($d:tt inference: $($family:ident),*; training: $($trained:ident),* $(,)?) => {
         /// What a node computes.
         #[derive(Clone, Debug)]
         #[allow(missing_docs)]
-        pub enum Op { $($family($family),)* Custom(Arc<dyn CustomOp>) }
+        pub enum Op { $($family($family),)* $($trained($trained),)* Custom(Arc<dyn CustomOp>) }
 
         $(impl From<$family> for Op {
             fn from(op: $family) -> Op { Op::$family(op) }
+        })*
+        $(impl From<$trained> for Op {
+            fn from(op: $trained) -> Op { Op::$trained(op) }
         })*
 
         impl Op {
             fn operator(&self) -> &dyn Operator {
                 match self {
                     $(Op::$family(op) => op,)*
+                    $(Op::$trained(op) => op,)*
                     Op::Custom(op) => op.as_operator(),
                 }
             }
@@ -95,67 +99,92 @@ macro_rules! op_enum {
             fn differentiable(&self) -> &dyn Differentiable {
                 match self {
                     $(Op::$family(op) => op,)*
+                    $(Op::$trained(op) => op,)*
                     Op::Custom(op) => op,
                 }
             }
         }
+
+        /// Evaluates an expression on the op inside an [`Op`], whichever it is: `with_op!(&node.op, op => op.duty())`. So
+        /// another crate gives each op a duty by a trait, and the compiler asks for it when an op is added here. With a second
+        /// arm, ops that only training graphs have need no such duty:
+        /// `with_op!(&node.op, op => op.duty(), training => otherwise)`.
+        #[macro_export]
+        macro_rules! with_op {
+            ($d op:expr, $d it:ident => $d body:expr) => {
+                match $d op {
+                    $($crate::Op::$family($d it) => $d body,)*
+                    $($crate::Op::$trained($d it) => $d body,)*
+                    $crate::Op::Custom($d it) => $d body,
+                }
+            };
+            ($d op:expr, $d it:ident => $d body:expr, training => $d otherwise:expr) => {
+                match $d op {
+                    $($crate::Op::$family($d it) => $d body,)*
+                    $crate::Op::Custom($d it) => $d body,
+                    $($crate::Op::$trained(_) => $d otherwise,)*
+                }
+            };
+        }
     };
 }
 
-op_enum!(
+op_enum!($
+    inference:
     Activation,
-    ActivationGradient,
     ActiveSites,
-    AdamW,
     AdaptiveAvgPool2d,
-    AdaptiveAvgPool2dGradient,
     Affine,
     Attention,
-    AttentionGradient,
     AvgPool2d,
-    AvgPool2dGradient,
     BatchNorm,
-    BatchNormGradient,
-    BatchNormTraining,
     Binary,
-    ClipFactor,
     Concat,
     Constant,
     Conv2d,
-    Conv2dInputGradient,
-    Conv2dWeightGradient,
     ConvTranspose2d,
-    CrossEntropy,
-    CrossEntropyGradient,
-    DenseToSparse,
     Dropout,
     Expand,
     Gather,
     LayerNorm,
-    LayerNormGradient,
     LayerScale,
     Linear,
     MatMul,
     MaxPool2d,
-    MaxPool2dGradient,
     Pad,
     ParameterValue,
     Permute,
-    RandomDropout,
     Reduce,
     Reshape,
     Resize,
-    ResizeGradient,
     Rulebook,
     ScatterAdd,
-    Sgd,
     Slice,
     Softmax,
-    SoftmaxGradient,
     SparseConv3d,
+    SparseToDense;
+    training:
+    ActivationGradient,
+    AdamW,
+    AdaptiveAvgPool2dGradient,
+    AttentionGradient,
+    AvgPool2dGradient,
+    BatchNormGradient,
+    BatchNormTraining,
+    ClipFactor,
+    Conv2dInputGradient,
+    Conv2dWeightGradient,
+    CrossEntropy,
+    CrossEntropyGradient,
+    DenseToSparse,
+    LayerNormGradient,
+    MaxPool2dGradient,
+    RandomDropout,
+    ResizeGradient,
+    Sgd,
+    SoftmaxGradient,
     SparseConv3dInputGradient,
     SparseConv3dWeightGradient,
-    SparseToDense,
 );
 
 impl Operator for Op {
