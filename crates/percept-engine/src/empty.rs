@@ -10,12 +10,56 @@ use std::sync::Arc;
 
 use percept_graph::{Graph, Op, ValueId};
 use percept_kernels::Cpu;
-use percept_kernels::conv::{BorderAxis, CellMask, EmptyResponse, can_skip, seal_interior};
+use percept_kernels::conv::{BorderAxis, CellMask, Coverage, EmptyResponse, seal_interior};
+use percept_kernels::sparse::DenseShape;
 
-use crate::defining::as_integers;
-use crate::kernel::Kernel;
 use crate::lowering::{Lowered, Step};
+use crate::operands::Operands;
 use crate::schedule::Call;
+
+/// What a kernel does to a map of which parts are known.
+#[derive(Clone)]
+pub enum OnMap {
+    /// Makes the map, of sites: the second operand.
+    Origin(DenseShape),
+    /// Makes a map of maps.
+    Layer(Arc<dyn MapLayer>),
+}
+
+/// A kernel from maps to a map that knows how the empty parts of its operands come out.
+pub trait MapLayer: Send + Sync {
+    /// How far borders are felt behind it.
+    fn extent(&self, before: Extent) -> Extent {
+        before
+    }
+
+    /// Its answer to small maps of one sample.
+    fn small(&self, cpu: &Cpu, inputs: &[&SmallMap]) -> SmallMap;
+
+    /// The cells that the reached cells of its operands reach.
+    fn reached(&self, inputs: &[&CellMask]) -> CellMask;
+
+    /// Whether it can leave out what is known.
+    fn skips(&self) -> bool {
+        false
+    }
+
+    /// Runs with the unreached cells set to the answer to the empty map; gives the share computed.
+    fn settle(&self, _: &Cpu, _: &mut Operands<'_>, _: &Settled<'_>) -> Result<f64, String> {
+        Err("cannot leave out parts of its map".to_owned())
+    }
+}
+
+/// What is known of a map before it is computed.
+#[derive(Clone, Copy)]
+pub struct Settled<'a> {
+    /// Where sites reach.
+    pub reached: &'a CellMask,
+    /// The answer to the empty map.
+    pub empty: &'a EmptyResponse,
+    /// Whether the rest is computed all the same.
+    pub coverage: Coverage,
+}
 
 /// Steps whose output is known where no site reaches.
 pub fn tracked_steps(graph: &Graph, lowered: &Lowered) -> BTreeSet<usize> {
@@ -45,9 +89,11 @@ pub struct EmptyResponses {
 }
 
 /// One channel-first map of the small run.
-struct SmallMap {
-    size: [usize; 2],
-    data: Vec<f32>,
+pub struct SmallMap {
+    /// Height and width.
+    pub size: [usize; 2],
+    /// Channel by channel.
+    pub data: Vec<f32>,
 }
 
 impl EmptyResponses {
@@ -75,8 +121,8 @@ impl EmptyResponses {
         let mut by_step = BTreeMap::new();
         for call in calls {
             let step = &lowered.steps[call.step];
-            let map = match &call.kernel {
-                Kernel::ToDense(shape) => {
+            let map = match &call.kernel.on_map {
+                Some(OnMap::Origin(shape)) => {
                     let [height, width] = extents.small;
                     let data = vec![0.0; shape.channels * shape.cells[0] * height * width];
                     Some(SmallMap {
@@ -84,13 +130,18 @@ impl EmptyResponses {
                         data,
                     })
                 }
-                kernel => small_run(cpu, kernel, step, &maps),
+                Some(OnMap::Layer(layer)) => {
+                    let inputs = step.reads().map(|value| maps.get(&value));
+                    let inputs: Option<Vec<&SmallMap>> = inputs.collect();
+                    inputs.map(|inputs| layer.small(cpu, &inputs))
+                }
+                None => None,
             };
             let Some(mut map) = map else { continue };
             let axes = extents.axes(step.outputs[0]);
             seal_interior(map.size, axes, &mut map.data);
-            if let Kernel::Conv { weights, .. } = &call.kernel
-                && can_skip(weights)
+            if let Some(OnMap::Layer(layer)) = &call.kernel.on_map
+                && layer.skips()
             {
                 let answer = EmptyResponse::of_sealed(map.size, axes, &map.data);
                 by_step.insert(call.step, answer);
@@ -114,13 +165,13 @@ impl EmptyResponses {
 
 /// How a value's map relates to the first one.
 #[derive(Clone, Copy)]
-struct Extent {
+pub struct Extent {
     /// Cells of the first map that one cell stands for.
-    scale: usize,
+    pub scale: usize,
     /// How far, in cells of the first map, a border is felt.
-    reach: usize,
+    pub reach: usize,
     /// After how many cells the answer to the empty map repeats, away from the borders.
-    period: usize,
+    pub period: usize,
 }
 
 impl Extent {
@@ -153,26 +204,10 @@ impl Extents {
                 extent.reach = extent.reach.max(read.reach);
                 extent.period = extent.period.max(read.period);
             }
-            match &call.kernel {
-                Kernel::ToDense(shape) => real = [shape.cells[1], shape.cells[2]],
-                Kernel::Conv { shape, .. } => {
-                    let felt = (0..2).map(|axis| {
-                        let span = shape.dilation[axis] * (shape.kernel[axis] - 1);
-                        let padding = shape.padding[axis];
-                        padding.max(span.saturating_sub(padding))
-                    });
-                    extent.reach += felt.max().unwrap_or(0) * extent.scale;
-                    let stride = shape.stride[0].max(shape.stride[1]);
-                    extent.scale *= stride;
-                    extent.period = extent.period.div_ceil(stride);
-                }
-                Kernel::ConvTranspose { shape, .. } => {
-                    extent.scale = (extent.scale / shape.stride[0].min(shape.stride[1])).max(1);
-                    extent.period *= shape.stride[0].max(shape.stride[1]);
-                    let marks = (0..2).map(|axis| shape.dilation[axis] * (shape.kernel[axis] - 1));
-                    extent.reach += marks.max().unwrap_or(0) * extent.scale;
-                }
-                _ => {}
+            match &call.kernel.on_map {
+                Some(OnMap::Origin(shape)) => real = [shape.cells[1], shape.cells[2]],
+                Some(OnMap::Layer(layer)) => extent = layer.extent(extent),
+                None => {}
             }
             widest.scale = widest.scale.max(extent.scale);
             widest.reach = widest.reach.max(extent.reach);
@@ -207,28 +242,6 @@ impl Extents {
     }
 }
 
-/// Runs a kernel on small maps of one sample.
-fn small_run(
-    cpu: &Cpu,
-    kernel: &Kernel,
-    step: &Step,
-    maps: &BTreeMap<ValueId, SmallMap>,
-) -> Option<SmallMap> {
-    let inputs: Vec<&SmallMap> = step.reads().map(|v| maps.get(&v)).collect::<Option<_>>()?;
-    let first = inputs.first()?;
-    let (kernel, size) = kernel.on_map(first.size)?;
-    let len = match &kernel {
-        Kernel::Concat { .. } => inputs.iter().map(|map| map.data.len()).sum(),
-        Kernel::Conv { shape, .. } => shape.out_len(),
-        Kernel::ConvTranspose { shape, .. } => shape.out_len(),
-        _ => return None,
-    };
-    let mut data = vec![0.0; len];
-    let reads: Vec<&[f32]> = inputs.iter().map(|map| map.data.as_slice()).collect();
-    kernel.run(cpu, &reads, &mut data);
-    Some(SmallMap { size, data })
-}
-
 /// Which cells of each value some site reaches, while a run goes on.
 #[derive(Debug, Default)]
 pub struct Reached {
@@ -238,48 +251,32 @@ pub struct Reached {
 }
 
 impl Reached {
-    /// Notes what a tracked step reaches and returns it.
+    /// Notes what a step reaches, when that is known of all its operands, and returns it.
     pub fn follow(
         &mut self,
         step: &Step,
-        kernel: &Kernel,
-        reads: &[&[f32]],
-    ) -> Option<Arc<CellMask>> {
-        let mask = match kernel {
-            Kernel::ToDense(shape) => {
+        on_map: &OnMap,
+        io: &Operands<'_>,
+    ) -> Result<Option<Arc<CellMask>>, String> {
+        let mask = match on_map {
+            OnMap::Origin(shape) => {
                 let mut mask = CellMask::new(shape.samples, shape.cells[1], shape.cells[2]);
-                for &[sample, _, row, column] in as_integers(reads[1]).as_chunks::<4>().0 {
+                for &[sample, _, row, column] in io.read::<i32>(1)?.as_chunks::<4>().0 {
                     mask.set(sample as usize, row as usize, column as usize);
                 }
                 mask
             }
-            Kernel::Conv { shape, .. } => {
-                let mut mask = self.get(step.inputs[0])?.through_conv(shape);
-                if let Some(residual) = step.fused.residual {
-                    mask.unite(self.get(residual)?);
-                }
-                mask
+            OnMap::Layer(layer) => {
+                let inputs: Option<Vec<&CellMask>> = step.reads().map(|v| self.get(v)).collect();
+                let Some(inputs) = inputs else {
+                    return Ok(None);
+                };
+                layer.reached(&inputs)
             }
-            Kernel::ConvTranspose { shape, .. } => {
-                self.get(step.inputs[0])?.through_conv_transpose(shape)
-            }
-            Kernel::Concat { .. } => return self.join(step),
-            _ => return None,
         };
         let mask = Arc::new(mask);
         self.by_value.insert(step.outputs[0], Arc::clone(&mask));
-        Some(mask)
-    }
-
-    /// Notes what a concatenation reaches, when that is known of all its parts.
-    pub fn join(&mut self, step: &Step) -> Option<Arc<CellMask>> {
-        let mut mask = self.get(*step.inputs.first()?)?.clone();
-        for &value in &step.inputs[1..] {
-            mask.unite(self.get(value)?);
-        }
-        let mask = Arc::new(mask);
-        self.by_value.insert(step.outputs[0], Arc::clone(&mask));
-        Some(mask)
+        Ok(Some(mask))
     }
 
     fn get(&self, value: ValueId) -> Option<&CellMask> {

@@ -4,6 +4,8 @@ use percept_graph::{DType, GraphError, TensorError, WeightError};
 use percept_kernels::{ArenaError, CpuError};
 use thiserror::Error;
 
+use crate::precision::Precision;
+
 /// An error of the engine.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
@@ -30,8 +32,17 @@ pub enum EngineError {
         expected: Vec<usize>,
         got: Vec<usize>,
     },
+    /// A node refused the data, or has no kernel for its type.
     #[error("{node}: {message}")]
-    Custom { node: String, message: String },
+    Node { node: String, message: String },
+    #[error("{node}: {op} has no kernel in {precision}")]
+    NoKernel {
+        node: String,
+        op: &'static str,
+        precision: Precision,
+    },
+    #[error("the plan of precisions names `{scope}`, and the network has no such scope")]
+    UnknownScope { scope: String },
     #[error(
         "an input of this size needs {needed_bytes} bytes for one run; the machine has {limit_bytes} available"
     )]

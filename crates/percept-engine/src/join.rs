@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use percept_graph::ValueId;
+use percept_graph::{Graph, Op, ValueId};
 use percept_kernels::aligned::LINE_BYTES;
 
 use crate::kernel::Kernel;
@@ -14,6 +14,7 @@ pub type Joined = BTreeMap<ValueId, (ValueId, usize)>;
 /// The concatenations among `kernels` whose inputs can be written straight into the output: one block of memory after the
 /// other, each made by a kernel of this segment that has no other plans for its output, and read last by the concatenation.
 pub fn joinable(
+    graph: &Graph,
     lowered: &Lowered,
     kernels: &[(usize, Kernel)],
     last_use: &BTreeMap<ValueId, usize>,
@@ -27,7 +28,7 @@ pub fn joinable(
         .collect();
     let mut joined = Joined::new();
     for (index, kernel) in kernels {
-        if !matches!(kernel, Kernel::Concat { outer: 1 }) {
+        if !kernel.joins {
             continue;
         }
         let step = &lowered.steps[*index];
@@ -35,8 +36,8 @@ pub fn joinable(
         let mut offset = 0;
         for &value in &step.inputs {
             let writes_freely = producers.get(&value).is_some_and(|(step, kernel)| {
-                let bound = matches!(kernel, Kernel::Defining(_) | Kernel::Concat { .. });
-                !bound && kernel.in_place_operand(step).is_none()
+                let is_concat = matches!(graph.node(step.node).op, Op::Concat(_));
+                !is_concat && !kernel.defines_sizes() && kernel.in_place_operand.is_none()
             });
             if writes_freely && last_use.get(&value) == Some(index) && offset % LINE_BYTES == 0 {
                 places.insert(value, (step.outputs[0], offset));

@@ -2,35 +2,36 @@
 //!
 //! [`Program`] is the fast engine; [`run_reference`] runs the same graph on slow, readable kernels in f32 or f64.
 
-mod defining;
 mod empty;
 mod error;
 mod join;
 mod kernel;
 mod lowering;
+mod operands;
+mod ops;
 mod options;
 mod outputs;
 mod passes;
 mod plan;
-mod prepare;
+mod precision;
 mod probe;
 mod profile;
 mod program;
 mod reference;
 mod schedule;
 mod segment;
-mod settled;
-mod shapes;
 mod state;
-mod training;
+mod train_step;
+mod weights;
 
 pub use error::EngineError;
 pub use options::{Empty, Memory, Mode, Options};
 pub use outputs::Outputs;
+pub use precision::{Precision, PrecisionPlan};
 pub use probe::{Recording, Run, StepTime};
 pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,
 };
 pub use program::{Preparation, Program};
-pub use reference::{RealTensor, run_reference};
-pub use training::TrainStep;
+pub use reference::{RealTensor, constant_value, run_reference};
+pub use train_step::TrainStep;

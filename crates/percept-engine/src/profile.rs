@@ -11,7 +11,7 @@ use crate::options::Memory;
 use crate::passes;
 use crate::plan::{Lifetime, Plan};
 use crate::program::Program;
-use crate::schedule::{Place, last_uses};
+use crate::schedule::{Located, last_uses};
 
 /// A step, for tables.
 #[derive(Clone, Debug)]
@@ -88,13 +88,13 @@ impl Program {
                 cost.macs = cost.macs.zip(absorbed.macs).map(|(a, b)| a + b);
                 cost.other_ops = cost.other_ops.zip(absorbed.other_ops).map(|(a, b)| a + b);
             }
-            let written = |place: &Place| place.arena().map_or(0, |range| range.len());
+            let written = |to: &Located| to.place.arena().map_or(0, |range| range.len());
             infos.push(StepInfo {
                 step: index,
                 name: node.name.clone(),
                 kind: node.op.kind(),
                 algorithm: call
-                    .and_then(|(_, call)| call.kernel.algorithm())
+                    .and_then(|(_, call)| call.kernel.algorithm)
                     .map(|a| a.to_string()),
                 absorbed: step
                     .absorbed

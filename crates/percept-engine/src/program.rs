@@ -11,18 +11,20 @@ use percept_kernels::conv::Coverage;
 use percept_kernels::{Arena, ArenaError, Cpu};
 
 use crate::EngineError;
-use crate::empty::{EmptyResponses, Reached, tracked_steps};
-use crate::kernel::Kernel;
+use crate::empty::{EmptyResponses, OnMap, Reached, Settled, tracked_steps};
+use crate::kernel::Work;
 use crate::lowering::Lowered;
+use crate::operands::{Operands, View, ViewMut};
 use crate::options::{Empty, Mode, Options};
 use crate::outputs::Outputs;
 use crate::passes;
-use crate::prepare::Weights;
+use crate::precision::PrecisionPlan;
 use crate::probe::Recording;
 use crate::profile::require_memory;
-use crate::schedule::{Call, Context, Place, Schedule};
+use crate::schedule::{Call, Context, Located, Place, Schedule};
 use crate::segment::{bind_output, segments};
 use crate::state::States;
+use crate::weights::Weights;
 
 /// Schedules kept. Where data defines sizes, nearly every input brings new ones.
 const MAX_SCHEDULES: usize = 256;
@@ -36,6 +38,7 @@ pub struct Program {
     pub(crate) lowered: Lowered,
     segments: Vec<Range<usize>>,
     options: Options,
+    precision: PrecisionPlan,
     cpu: Cpu,
     pub(crate) weights: Weights,
     schedules: BTreeMap<(usize, Bindings), Arc<Schedule>>,
@@ -87,6 +90,7 @@ impl Program {
             lowered,
             segments,
             options,
+            precision: PrecisionPlan::new(),
             cpu,
             weights: Weights::new(weights),
             schedules: BTreeMap::new(),
@@ -98,6 +102,15 @@ impl Program {
             tracked,
             empty: None,
         }
+    }
+
+    /// The same program with layers in the precisions of a plan.
+    pub fn with_precision(mut self, plan: PrecisionPlan) -> Result<Self, EngineError> {
+        plan.check(&self.graph)?;
+        self.precision = plan;
+        self.schedules.clear();
+        self.schedule_order.clear();
+        Ok(self)
     }
 
     /// The graph it runs.
@@ -221,6 +234,7 @@ impl Program {
             lowered: &self.lowered,
             states: &self.states,
             options: self.options,
+            precision: &self.precision,
             bindings,
         }
     }
@@ -249,7 +263,7 @@ impl Program {
                     got,
                 });
             }
-            slices.push(as_floats(tensor.bytes()));
+            slices.push(View::of(tensor));
         }
         Ok((bindings, slices))
     }
@@ -274,6 +288,7 @@ impl Program {
             lowered: &self.lowered,
             states: &self.states,
             options: self.options,
+            precision: &self.precision,
             bindings,
         };
         let is_last = segment + 1 == self.segments.len();
@@ -319,84 +334,71 @@ impl Program {
     fn execute(
         &mut self,
         call: &Call,
-        inputs: &[&[f32]],
+        inputs: &[View<'_>],
         bindings: &mut Bindings,
         reached: &mut Reached,
     ) -> Result<Vec<Tensor<'static>>, EngineError> {
         let step = &self.lowered.steps[call.step];
-        let broken = |source| EngineError::Plan {
-            node: self.graph.node(step.node).name.clone(),
-            source,
+        let name = || self.graph.node(step.node).name.clone();
+        let failed = |message| EngineError::Node {
+            node: name(),
+            message,
         };
-        let starts = call.starts.iter().map(|(_, place)| place);
-        let sources: Vec<&Place> = call.reads.iter().chain(starts).collect();
-        let (mut reads, mut writes) = Memory {
+        let memory = Memory {
             arena: &mut self.arena,
             state: &mut self.state,
-        }
-        .lend(&sources, &call.writes, inputs)
-        .map_err(broken)?;
-        for ((output, _), from) in call.starts.iter().zip(reads.split_off(call.reads.len())) {
-            writes[*output].copy_from_slice(from);
-        }
-        if let Kernel::Defining(kernel) = &call.kernel {
-            let failed = |message: String| EngineError::Custom {
-                node: self.graph.node(step.node).name.clone(),
-                message,
-            };
-            if let Some(run) = kernel.run_into(&self.cpu, &reads, &mut writes) {
-                return run.map(|()| Vec::new()).map_err(failed);
+        };
+        let lent = memory.lend(call, inputs);
+        let mut io = lent.map_err(|source| EngineError::Plan {
+            node: name(),
+            source,
+        })?;
+        let known = match &call.kernel.on_map {
+            Some(on_map) if self.tracked.contains(&call.step) => {
+                reached.follow(step, on_map, &io).map_err(failed)?
             }
-            let tensors = kernel.run(&self.cpu, &reads).map_err(failed)?;
-            for (tensor, &value) in tensors.iter().zip(&step.outputs) {
-                bind_output(&self.graph.value(value).ty, tensor.shape(), bindings)
-                    .map_err(failed)?;
-            }
-            if writes.is_empty() {
-                return Ok(tensors);
-            }
-            for (tensor, target) in tensors.iter().zip(&mut writes) {
-                target.copy_from_slice(as_floats(tensor.bytes()));
-            }
+            _ => None,
+        };
+        if call.joined {
             return Ok(Vec::new());
         }
-        if let Kernel::Training(kernel) = &call.kernel {
-            let failed = |message| EngineError::Custom {
-                node: self.graph.node(step.node).name.clone(),
-                message,
-            };
-            let run = kernel.run(&self.cpu, &reads, call.in_place, &mut writes);
-            return run.map(|()| Vec::new()).map_err(failed);
-        }
-        if matches!(call.kernel, Kernel::Joined) {
-            reached.join(step);
-            return Ok(Vec::new());
-        }
-        let y = &mut **writes.first_mut().expect("every kernel writes one output");
-        if self.tracked.contains(&call.step)
-            && let Some(mask) = reached.follow(step, &call.kernel, &reads)
+        if let Some(mask) = known
+            && let Some(OnMap::Layer(layer)) = &call.kernel.on_map
             && let Some(empty) = self.empty.as_ref().and_then(|empty| empty.get(call.step))
         {
             let coverage = match self.options.empty {
                 Empty::Skip => Coverage::Reached,
                 _ => Coverage::All,
             };
-            let share = call.kernel.run_settled(
-                &self.cpu,
-                &reads,
-                call.in_place,
-                &mask,
+            let settled = Settled {
+                reached: &mask,
                 empty,
                 coverage,
-                y,
-            );
+            };
+            let share = layer.settle(&self.cpu, &mut io, &settled).map_err(failed)?;
             reached.computed.insert(call.step, share);
             return Ok(Vec::new());
         }
-        if call.in_place {
-            call.kernel.run_in_place(&self.cpu, &reads, y);
-        } else {
-            call.kernel.run(&self.cpu, &reads, y);
+        match &call.kernel.work {
+            Work::Fill(fill) => fill(&self.cpu, &mut io).map_err(failed)?,
+            Work::Constant(value) => {
+                let target = io.write_bytes(0).map_err(failed)?;
+                target.copy_from_slice(value.bytes());
+            }
+            Work::Define(define) => {
+                let tensors = define(&self.cpu, &io).map_err(failed)?;
+                for (tensor, &value) in tensors.iter().zip(&step.outputs) {
+                    bind_output(&self.graph.value(value).ty, tensor.shape(), bindings)
+                        .map_err(failed)?;
+                }
+                if io.output_count() == 0 {
+                    return Ok(tensors);
+                }
+                for (position, tensor) in tensors.iter().enumerate() {
+                    let target = io.write_bytes(position).map_err(failed)?;
+                    target.copy_from_slice(tensor.bytes());
+                }
+            }
         }
         Ok(Vec::new())
     }
@@ -427,7 +429,7 @@ impl Program {
     fn outputs<'p>(
         &'p mut self,
         schedule: &Schedule,
-        inputs: &[&[f32]],
+        inputs: &[View<'_>],
         bindings: &Bindings,
     ) -> Result<Outputs<'p>, EngineError> {
         let mut places = Vec::new();
@@ -451,8 +453,8 @@ impl Program {
             let bytes: Cow<'p, [u8]> = match place {
                 Place::Arena(_) => Cow::Borrowed(views.next().expect("one view a range")),
                 Place::State(_) => Cow::Borrowed(states.next().expect("one view a range")),
-                Place::Input(position) => bytemuck::cast_slice(inputs[position]).to_vec().into(),
-                Place::Constant(values) => bytemuck::cast_slice(&values).to_vec().into(),
+                Place::Input(position) => inputs[position].bytes().to_vec().into(),
+                Place::Constant(tensor) => tensor.bytes().to_vec().into(),
             };
             let dtype = self.graph.value(*value).ty.dtype;
             tensors.push((name.as_str(), Tensor::new(dtype, shape, bytes)?));
@@ -462,7 +464,7 @@ impl Program {
 }
 
 /// The sizes that inputs settle, and their elements as kernels read them.
-type BoundInputs<'i> = (Bindings, Vec<&'i [f32]>);
+type BoundInputs<'i> = (Bindings, Vec<View<'i>>);
 
 /// The two memories that kernels work in.
 struct Memory<'a> {
@@ -470,53 +472,44 @@ struct Memory<'a> {
     state: &'a mut Arena,
 }
 
-/// Slices to read and slices to write.
-type Views<'a> = (Vec<&'a [f32]>, Vec<&'a mut [f32]>);
-
 impl<'a> Memory<'a> {
-    /// Lends these places at once, in their order.
-    fn lend(
-        self,
-        reads: &[&'a Place],
-        writes: &[Place],
-        inputs: &[&'a [f32]],
-    ) -> Result<Views<'a>, ArenaError> {
+    /// Lends the memory of a call.
+    fn lend(self, call: &'a Call, inputs: &[View<'a>]) -> Result<Operands<'a>, ArenaError> {
         let of = |pick: fn(&Place) -> Option<Range<usize>>| {
-            let reads: Vec<Range<usize>> = reads.iter().copied().filter_map(pick).collect();
-            let writes: Vec<Range<usize>> = writes.iter().filter_map(pick).collect();
-            (reads, writes)
+            let ranges = |located: &Located| pick(&located.place);
+            let reads = call.reads.iter().flatten().filter_map(ranges);
+            let writes = call.writes.iter().filter_map(ranges);
+            (reads.collect::<Vec<_>>(), writes.collect::<Vec<_>>())
         };
         let (arena_reads, arena_writes) = of(Place::arena);
         let (state_reads, state_writes) = of(Place::state);
         let (arena_reads, arena_writes) = self.arena.views(&arena_reads, &arena_writes)?;
         let (state_reads, state_writes) = self.state.views(&state_reads, &state_writes)?;
-        let mut arena_reads = arena_reads.into_iter().map(as_floats);
-        let mut state_reads = state_reads.into_iter().map(as_floats);
-        let reads = reads.iter().map(|place| match place {
-            Place::Arena(_) => arena_reads.next().expect("one view a range"),
-            Place::State(_) => state_reads.next().expect("one view a range"),
+        let mut arena_reads = arena_reads.into_iter();
+        let mut state_reads = state_reads.into_iter();
+        let mut read = |Located { place, dtype }: &'a Located| match place {
+            Place::Arena(_) => View::new(*dtype, arena_reads.next().expect("one view a range")),
+            Place::State(_) => View::new(*dtype, state_reads.next().expect("one view a range")),
             Place::Input(i) => inputs[*i],
-            Place::Constant(values) => values,
+            Place::Constant(tensor) => View::of(tensor),
+        };
+        let reads = call.reads.iter();
+        let reads = reads.map(|located| located.as_ref().map(&mut read));
+        let reads = reads.collect();
+        let mut arena_writes = arena_writes.into_iter();
+        let mut state_writes = state_writes.into_iter();
+        let writes = call.writes.iter().map(|Located { place, dtype }| {
+            let bytes = match place {
+                Place::State(_) => state_writes.next(),
+                _ => arena_writes.next(),
+            };
+            ViewMut::new(*dtype, bytes.expect("one view a range"))
         });
-        let mut arena_writes = arena_writes.into_iter().map(as_floats_mut);
-        let mut state_writes = state_writes.into_iter().map(as_floats_mut);
-        let writes = writes.iter().map(|place| match place {
-            Place::State(_) => state_writes.next().expect("one view a range"),
-            _ => arena_writes.next().expect("one view a range"),
-        });
-        Ok((reads.collect(), writes.collect()))
+        Ok(Operands::new(reads, writes.collect()))
     }
 }
 
 /// Room for this many bytes and somewhat more, where the data defines the size: the next input, a little larger, then fits.
 fn size_class(bytes: usize) -> usize {
     bytes.next_multiple_of((bytes.next_power_of_two() / 8).max(1))
-}
-
-fn as_floats(bytes: &[u8]) -> &[f32] {
-    bytemuck::cast_slice(bytes)
-}
-
-pub(crate) fn as_floats_mut(bytes: &mut [u8]) -> &mut [f32] {
-    bytemuck::cast_slice_mut(bytes)
 }

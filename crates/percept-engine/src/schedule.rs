@@ -4,18 +4,20 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use percept_graph::{Bindings, Graph, GraphError, Op, ValueId, ValueSource};
+use percept_graph::{Bindings, DType, Graph, GraphError, Tensor, ValueId, ValueSource};
 use percept_kernels::Cpu;
 
 use crate::EngineError;
 use crate::join::{Joined, joinable};
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, Work};
 use crate::lowering::{Lowered, Step};
+use crate::operands::{Operands, View, ViewMut};
+use crate::ops::{Execute, Prepare};
 use crate::options::{Memory, Options};
 use crate::plan::{Lifetime, Plan};
-use crate::prepare::Weights;
-use crate::state::{States, updates};
-use crate::training::Sizes;
+use crate::precision::PrecisionPlan;
+use crate::state::States;
+use crate::weights::Weights;
 
 /// Where a kernel finds a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,7 +29,7 @@ pub enum Place {
     /// With the caller: an input of the graph.
     Input(usize),
     /// Computed once: it depends on parameters and sizes only.
-    Constant(Arc<[f32]>),
+    Constant(Arc<Tensor<'static>>),
 }
 
 impl Place {
@@ -48,34 +50,28 @@ impl Place {
     }
 }
 
+/// A value's place, and what it holds.
+#[derive(Clone, Debug, PartialEq)]
+#[allow(missing_docs)]
+pub struct Located {
+    pub place: Place,
+    pub dtype: DType,
+}
+
 /// One kernel call, fully decided.
 pub struct Call {
     /// Which step.
     pub step: usize,
     /// What runs.
     pub kernel: Kernel,
-    /// What it reads, without the operand that is overwritten in place.
-    pub reads: Vec<Place>,
+    /// What it reads; `None` for an operand that lies in the output it becomes.
+    pub reads: Vec<Option<Located>>,
     /// What it writes; nothing when the step ends the segment by defining sizes.
-    pub writes: Vec<Place>,
-    /// Whether an operand is overwritten.
+    pub writes: Vec<Located>,
+    /// Whether an operand that dies here is overwritten.
     pub in_place: bool,
-    /// Outputs that start as a copy of what lives elsewhere.
-    pub starts: Vec<(usize, Place)>,
-}
-
-impl Call {
-    /// A concatenation whose inputs were written in place: nothing is left to do.
-    fn joined(step: usize) -> Self {
-        Self {
-            step,
-            kernel: Kernel::Joined,
-            reads: Vec::new(),
-            writes: Vec::new(),
-            in_place: true,
-            starts: Vec::new(),
-        }
-    }
+    /// A concatenation whose parts were written where they belong: nothing is left to do.
+    pub joined: bool,
 }
 
 /// A planned segment.
@@ -84,8 +80,11 @@ pub struct Schedule {
     pub calls: Vec<Call>,
     /// The arena.
     pub plan: Plan,
-    constants: BTreeMap<ValueId, Arc<[f32]>>,
+    constants: Constants,
 }
+
+/// Values computed once.
+type Constants = BTreeMap<ValueId, Arc<Tensor<'static>>>;
 
 /// What scheduling reads.
 pub struct Context<'a> {
@@ -99,6 +98,8 @@ pub struct Context<'a> {
     pub states: &'a States,
     /// How.
     pub options: Options,
+    /// In which precision.
+    pub precision: &'a PrecisionPlan,
     /// Sizes known so far.
     pub bindings: &'a Bindings,
 }
@@ -120,9 +121,8 @@ impl Schedule {
         for index in segment.clone() {
             let step = &lowered.steps[index];
             let kernel = context.kernel(step, weights)?;
-            let defines = matches!(kernel, Kernel::Defining(_));
             let is_constant = step.reads().all(|value| constants.contains_key(&value));
-            if !defines && is_constant && step.outputs.len() == 1 {
+            if !kernel.defines_sizes() && is_constant && step.outputs.len() == 1 {
                 let value = context.constant(step, &kernel, &constants)?;
                 constants.insert(step.outputs[0], value);
             } else {
@@ -175,7 +175,7 @@ impl Schedule {
                     .map(|life| (life.value, life.bytes))
                     .collect();
                 let bytes = |value| bytes_of.get(&value).copied().unwrap_or(0);
-                joinable(lowered, &kernels, &last_use, bytes)
+                joinable(context.graph, lowered, &kernels, &last_use, bytes)
             }
             Memory::Keep => Joined::new(),
         };
@@ -192,7 +192,14 @@ impl Schedule {
                     .get(part)
                     .is_some_and(|(host, _)| lowered.steps[index].outputs == [*host])
             {
-                schedule.calls.push(Call::joined(index));
+                schedule.calls.push(Call {
+                    step: index,
+                    kernel,
+                    reads: Vec::new(),
+                    writes: Vec::new(),
+                    in_place: true,
+                    joined: true,
+                });
                 continue;
             }
             let call = schedule.call(context, index, kernel, writes_here)?;
@@ -212,26 +219,22 @@ impl Schedule {
         let shared = |value: ValueId| {
             self.plan.buffer_of.get(&value) == self.plan.buffer_of.get(&step.outputs[0])
         };
-        let overwritten = kernel.in_place_operand(step).filter(|&operand| {
+        let overwritten = kernel.in_place_operand.filter(|&operand| {
             let value = step.reads().nth(operand);
             value.is_some_and(|value| self.plan.buffer_of.contains_key(&value) && shared(value))
         });
         let mut writes = Vec::new();
         for &value in step.outputs.iter().filter(|_| writes_here) {
-            writes.push(self.place(context, value)?);
+            writes.push(self.locate(context, value)?);
         }
-        let updates = updates(&context.graph.node(step.node).op);
-        let (mut reads, mut starts) = (Vec::new(), Vec::new());
+        let updates = context.graph.node(step.node).op.updates();
+        let mut reads = Vec::new();
         for (operand, value) in step.reads().enumerate() {
-            if overwritten == Some(operand) {
-                continue;
-            }
-            let place = self.place(context, value)?;
-            match updates.iter().find(|(_, updated)| *updated == operand) {
-                Some(&(output, _)) if place == writes[output] => {}
-                Some(&(output, _)) => starts.push((output, place)),
-                None => reads.push(place),
-            }
+            let located = self.locate(context, value)?;
+            let updated = updates.iter().find(|(_, updated)| *updated == operand);
+            let is_there = updated.is_some_and(|&(output, _)| writes[output] == located);
+            let lies_in_output = is_there || overwritten == Some(operand);
+            reads.push((!lies_in_output).then_some(located));
         }
         Ok(Call {
             step: index,
@@ -239,7 +242,14 @@ impl Schedule {
             reads,
             writes,
             in_place: overwritten.is_some(),
-            starts,
+            joined: false,
+        })
+    }
+
+    fn locate(&self, context: &Context<'_>, value: ValueId) -> Result<Located, EngineError> {
+        Ok(Located {
+            place: self.place(context, value)?,
+            dtype: context.dtype(value),
         })
     }
 
@@ -266,7 +276,8 @@ impl Schedule {
 
     /// Bytes of constants held for these sizes.
     pub fn constant_bytes(&self) -> usize {
-        self.constants.values().map(|values| 4 * values.len()).sum()
+        let constants = self.constants.values();
+        constants.map(|tensor| tensor.bytes().len()).sum()
     }
 }
 
@@ -275,8 +286,13 @@ impl Context<'_> {
         self.graph.value_shape(value, self.bindings)
     }
 
+    fn dtype(&self, value: ValueId) -> DType {
+        self.graph.value(value).ty.dtype
+    }
+
     fn bytes(&self, value: ValueId) -> Result<usize, EngineError> {
-        Ok(4 * self.shape(value)?.iter().product::<usize>())
+        let elements: usize = self.shape(value)?.iter().product();
+        Ok(elements * self.dtype(value).size_bytes())
     }
 
     fn lifetime(
@@ -303,51 +319,45 @@ impl Context<'_> {
             let fused_away = step.fused.input_scale.is_some() && i == 0;
             inputs.push(self.shape(if fused_away { step.inputs[0] } else { value })?);
         }
-        let outputs = match &node.op {
-            Op::Custom(_) | Op::ActiveSites(_) | Op::Rulebook(_) => Vec::new(),
-            _ => {
-                let shapes = node.outputs.iter().map(|&value| self.shape(value));
-                shapes.collect::<Result<_, _>>()?
-            }
+        let outputs = node.outputs.iter().map(|&value| self.shape(value));
+        let outputs: Option<Vec<Vec<usize>>> = match outputs.collect() {
+            Ok(shapes) => Some(shapes),
+            Err(GraphError::UnboundSymbol { .. }) => None,
+            Err(other) => return Err(other.into()),
         };
-        let sizes = Sizes {
-            inputs: &inputs,
-            outputs: &outputs,
-            bindings: self.bindings,
-        };
-        Kernel::prepare(
-            self.cpu,
-            self.graph,
+        node.op.prepare(&mut Prepare {
+            cpu: self.cpu,
+            graph: self.graph,
             step,
-            self.options.mode,
+            mode: self.options.mode,
+            precision: self.precision,
+            inputs: &inputs,
+            outputs: outputs.as_deref(),
+            bindings: self.bindings,
             weights,
-            &sizes,
-        )
+        })
     }
 
     fn constant(
         &self,
         step: &Step,
         kernel: &Kernel,
-        constants: &BTreeMap<ValueId, Arc<[f32]>>,
-    ) -> Result<Arc<[f32]>, EngineError> {
-        if let Kernel::Parameter(values) = kernel {
-            return Ok(Arc::clone(values));
-        }
-        let reads: Vec<&[f32]> = step.reads().map(|value| &*constants[&value]).collect();
-        let mut y = vec![0.0; self.bytes(step.outputs[0])? / 4];
-        match kernel {
-            Kernel::Training(kernel) => {
-                let failed = |message| EngineError::Custom {
-                    node: self.graph.node(step.node).name.clone(),
-                    message,
-                };
-                let run = kernel.run(self.cpu, &reads, false, &mut [&mut y]);
-                run.map_err(failed)?;
-            }
-            kernel => kernel.run(self.cpu, &reads, &mut y),
-        }
-        Ok(y.into())
+        constants: &Constants,
+    ) -> Result<Arc<Tensor<'static>>, EngineError> {
+        let fill = match &kernel.work {
+            Work::Constant(value) => return Ok(Arc::clone(value)),
+            Work::Fill(fill) => fill,
+            Work::Define(_) => unreachable!("sizes that a run defines are no constants"),
+        };
+        let value = step.outputs[0];
+        let mut y = Tensor::zeros(self.dtype(value), self.shape(value)?)?;
+        let reads = step.reads().map(|read| Some(View::of(&constants[&read])));
+        let mut io = Operands::new(reads.collect(), vec![ViewMut::of(&mut y)]);
+        fill(self.cpu, &mut io).map_err(|message| EngineError::Node {
+            node: self.graph.node(step.node).name.clone(),
+            message,
+        })?;
+        Ok(Arc::new(y))
     }
 }
 
@@ -368,7 +378,7 @@ fn replaceable(
     kernel: &Kernel,
     last_use: &BTreeMap<ValueId, usize>,
 ) -> Option<ValueId> {
-    let value = step.reads().nth(kernel.in_place_operand(step)?)?;
+    let value = step.reads().nth(kernel.in_place_operand?)?;
     let reads_once = step.reads().filter(|read| *read == value).count() == 1;
     (reads_once && last_use.get(&value) == Some(&index)).then_some(value)
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use percept_graph::{Bindings, Graph, Op, State, StateKind, Tensor, ValueId};
+use percept_graph::{
+    Bindings, DType, Graph, State, StateKind, Tensor, TensorError, ValueId, byte_length,
+};
 use percept_kernels::aligned::LINE_BYTES;
 
 use crate::EngineError;
 use crate::lowering::Lowered;
-use crate::program::{Program, as_floats_mut};
+use crate::ops::Execute;
+use crate::program::Program;
 use crate::schedule::Schedule;
 
 /// The state of a graph, in an arena of its own that every plan and every size shares.
@@ -27,7 +30,8 @@ impl States {
     pub fn new(graph: &Graph, lowered: &mut Lowered) -> Self {
         let mut states = Self::default();
         for (position, state) in graph.states().iter().enumerate() {
-            let bytes = 4 * state_shape(graph, state).iter().product::<usize>();
+            let (dtype, shape) = state_type(graph, state);
+            let bytes = byte_length(dtype, &shape).expect("the graph has counted its state");
             states.ranges.push(states.bytes..states.bytes + bytes);
             states.bytes += bytes.next_multiple_of(LINE_BYTES);
             let next = lowered.root(state.next);
@@ -65,21 +69,11 @@ impl States {
     }
 }
 
-/// The sizes of a state, which are constant.
-fn state_shape(graph: &Graph, state: &State) -> Vec<usize> {
+/// The element type of a state, and its sizes, which are constant.
+fn state_type(graph: &Graph, state: &State) -> (DType, Vec<usize>) {
     let sizes = graph.value_shape(state.value, &Bindings::new());
-    sizes.expect("state has constant sizes")
-}
-
-/// Outputs that start as an operand and are changed in place: (output, operand).
-pub fn updates(op: &Op) -> &'static [(usize, usize)] {
-    match op {
-        Op::BatchNormTraining(_) => &[(3, 3), (4, 4)],
-        Op::Sgd(op) if op.momentum == 0.0 => &[(0, 0)],
-        Op::Sgd(_) => &[(0, 0), (1, 2)],
-        Op::AdamW(_) => &[(0, 0), (1, 2), (2, 3)],
-        _ => &[],
-    }
+    let dtype = graph.value(state.value).ty.dtype;
+    (dtype, sizes.expect("state has constant sizes"))
 }
 
 /// Whether a step changes `state` to `next` in place, and nobody reads the old one afterwards.
@@ -92,7 +86,7 @@ fn updated_in_place(graph: &Graph, lowered: &Lowered, state: ValueId, next: Valu
         return false;
     };
     let step = &lowered.steps[index];
-    let updates = updates(&graph.node(step.node).op);
+    let updates = graph.node(step.node).op.updates();
     let is_pair = updates
         .iter()
         .any(|&(output, operand)| step.outputs[output] == next && step.inputs[operand] == state);
@@ -115,14 +109,11 @@ impl Program {
             if state.kind == StateKind::Moment {
                 continue;
             }
-            let shape = state_shape(&self.graph, state);
-            let values = self
-                .weights
-                .source()
-                .read(&state.name, &shape)?
-                .into_owned();
+            let (_, shape) = state_type(&self.graph, state);
+            let values = self.weights.source().read(&state.name, &shape)?;
+            let start = Tensor::from_values(shape, values.into_owned())?;
             self.weights.source().release(&state.name);
-            self.state_mut(position)?.copy_from_slice(&values);
+            self.write_state(position, &start)?;
         }
         Ok(())
     }
@@ -153,42 +144,52 @@ impl Program {
     /// The state of this name, as it is now.
     pub(crate) fn state(&mut self, name: &str) -> Result<Tensor<'static>, EngineError> {
         self.load_state()?;
-        let (position, shape) = self.find_state(name)?;
-        let values = self.state_mut(position)?.to_vec();
-        Ok(Tensor::from_values(shape, values)?)
+        let position = self.find_state(name)?;
+        let (dtype, shape) = state_type(&self.graph, &self.graph.states()[position]);
+        let bytes = self.state_bytes(position)?.to_vec();
+        Ok(Tensor::new(dtype, shape, bytes)?)
     }
 
     /// Sets the state of this name.
     pub(crate) fn set_state(&mut self, name: &str, value: &Tensor<'_>) -> Result<(), EngineError> {
         self.load_state()?;
-        let (position, expected) = self.find_state(name)?;
-        if value.shape() != expected {
+        let position = self.find_state(name)?;
+        self.write_state(position, value)
+    }
+
+    fn write_state(&mut self, position: usize, value: &Tensor<'_>) -> Result<(), EngineError> {
+        let state = &self.graph.states()[position];
+        let (dtype, shape) = state_type(&self.graph, state);
+        if value.shape() != shape {
             return Err(EngineError::StateShape {
-                name: name.to_owned(),
-                expected,
+                name: state.name.clone(),
+                expected: shape,
                 got: value.shape().to_vec(),
             });
         }
-        self.state_mut(position)?.copy_from_slice(value.values()?);
+        if value.dtype() != dtype {
+            let (expected, found) = (dtype, value.dtype());
+            return Err(TensorError::WrongType { expected, found }.into());
+        }
+        self.state_bytes(position)?.copy_from_slice(value.bytes());
         Ok(())
     }
 
-    fn find_state(&self, name: &str) -> Result<(usize, Vec<usize>), EngineError> {
+    fn find_state(&self, name: &str) -> Result<usize, EngineError> {
         let states = self.graph.states();
         let position = states.iter().position(|state| state.name == name);
-        let position = position.ok_or_else(|| EngineError::UnknownState {
+        position.ok_or_else(|| EngineError::UnknownState {
             name: name.to_owned(),
-        })?;
-        Ok((position, state_shape(&self.graph, &states[position])))
+        })
     }
 
-    fn state_mut(&mut self, position: usize) -> Result<&mut [f32], EngineError> {
+    fn state_bytes(&mut self, position: usize) -> Result<&mut [u8], EngineError> {
         let broken = |source| EngineError::Plan {
             node: "state".to_owned(),
             source,
         };
         let range = self.states.range(position);
         let (_, mut views) = self.state.views(&[], &[range]).map_err(broken)?;
-        Ok(as_floats_mut(views.swap_remove(0)))
+        Ok(views.swap_remove(0))
     }
 }

@@ -1,51 +1,19 @@
 //! The fast engine against the slow one, on small networks that use every op and every rewrite.
 
-use std::borrow::Cow;
+mod hashed;
+
 use std::sync::Arc;
 
+use hashed::{Weights, tensor};
 use percept_engine::{EngineError, Memory, Mode, Options, Program, Recording, run_reference};
 use percept_graph::{
     Activation, AdaptiveAvgPool2d, Attention, AvgPool2d, BatchNorm, Binary, BinaryKind, Builder,
     Conv2d, ConvTranspose2d, Cost, CustomOp, Dim, Graph, LayerScale, MatMul, MaxPool2d, Op,
     OpContext, Operator, Reduce, ReduceKind, Resize, ResizeMode, ResizeScale, Softmax, Tensor,
-    TensorType, ValueId, WeightError, WeightSource,
+    TensorType, ValueId,
 };
 use percept_kernels::{Cpu, Isa};
 use proptest::prelude::*;
-
-/// Weights from a hash of name and index, small and never all alike.
-struct Hashed;
-
-fn hashed(name: &str, index: usize) -> f32 {
-    let mut state = name.bytes().fold(index as u64 ^ 0x9E37_79B9, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
-    });
-    state ^= state >> 29;
-    state = state.wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    (state >> 40) as f32 / (1 << 24) as f32 - 0.5
-}
-
-impl WeightSource for Hashed {
-    fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
-        // Variances must be positive; the others may be anything.
-        let offset = if name.ends_with("running_var") {
-            1.0
-        } else {
-            0.0
-        };
-        Ok((0..shape.iter().product())
-            .map(|i| hashed(name, i) + offset)
-            .collect())
-    }
-    fn describe(&self) -> String {
-        "hashed".to_owned()
-    }
-}
-
-fn tensor(name: &str, shape: &[usize]) -> Tensor<'static> {
-    let values = (0..shape.iter().product()).map(|i| 2.0 * hashed(name, i));
-    Tensor::from_values(shape, values.collect::<Vec<_>>()).unwrap()
-}
 
 fn map_input(b: &mut Builder, channels: usize) -> ValueId {
     b.input(
@@ -210,7 +178,7 @@ fn transformer() -> Graph {
 fn program(graph: &Graph, threads: usize, isa: Isa, options: Options) -> Program {
     Program::new(
         graph.clone(),
-        Arc::new(Hashed),
+        Arc::new(Weights::default()),
         Cpu::with_isa(threads, isa).unwrap(),
         options,
     )
@@ -230,7 +198,7 @@ fn run(
 }
 
 fn assert_near(graph: &Graph, x: &Tensor<'_>, isa: Isa, options: Options, tolerance: f64) {
-    let expected = run_reference::<f64>(graph, &Hashed, &[("x", x)]).unwrap();
+    let expected = run_reference::<f64>(graph, &Weights::default(), &[("x", x)]).unwrap();
     let got = run(graph, x, 2, isa, options);
     assert_eq!(expected.len(), got.len());
     for ((name, want), (_, have)) in expected.iter().zip(&got) {

@@ -1,8 +1,10 @@
 //! Every op's gradient against finite differences in f64, on random, odd and small shapes.
 
 mod finite_differences;
+mod hashed;
 
-use finite_differences::{Case, tensor};
+use finite_differences::Case;
+use hashed::tensor;
 use percept_graph::{
     Activation, ActiveSites, AdaptiveAvgPool2d, Affine, Attention, AvgPool2d, BatchNorm, Binary,
     BinaryKind, Concat, Conv2d, ConvTranspose2d, CrossEntropy, Dropout, Expand, Gather, LayerNorm,

@@ -11,22 +11,7 @@ use percept_graph::{
     WeightSource, differentiate,
 };
 
-/// Numbers from a hash of name and index, in -1..1.
-pub fn hashed(name: &str, index: usize) -> f32 {
-    let mut state = name.bytes().fold(index as u64 ^ 0x9E37_79B9, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
-    });
-    state ^= state >> 29;
-    state = state.wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    state ^= state >> 32;
-    (state >> 40) as f32 / (1 << 23) as f32 - 1.0
-}
-
-/// A tensor of such numbers.
-pub fn tensor(name: &str, shape: &[usize]) -> Tensor<'static> {
-    let values = (0..shape.iter().product()).map(|i| hashed(name, i));
-    Tensor::from_values(shape, values.collect::<Vec<_>>()).unwrap()
-}
+use crate::hashed::{hashed, tensor};
 
 /// Weights that can be moved one by one.
 #[derive(Default)]
