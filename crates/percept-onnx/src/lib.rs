@@ -11,10 +11,11 @@ mod schema;
 
 use std::io::{self, Write};
 
+use percept_engine::{EngineError, constant_value};
 use percept_graph::{Bindings, Graph, GraphError, WeightError, WeightSource};
 use thiserror::Error;
 
-use lowering::{Data, Initializer, Lowered};
+use lowering::{Data, Declared, Initializer, Lowered};
 use protobuf::Message;
 use schema::field;
 
@@ -34,6 +35,8 @@ pub enum ExportError {
     Graph(#[from] GraphError),
     #[error(transparent)]
     Weights(#[from] WeightError),
+    #[error(transparent)]
+    Constant(#[from] EngineError),
     #[error("the ONNX file cannot be written: {0}")]
     Io(#[from] io::Error),
 }
@@ -100,9 +103,9 @@ fn structure(graph: &Graph, lowered: &Lowered) -> Message {
     let message = nodes.fold(message, |m, node| {
         m.message(field::GRAPH_NODE, &node.message())
     });
-    let values = |message: Message, field: u64, values: &[(String, Vec<usize>)]| {
-        values.iter().fold(message, |m, (name, shape)| {
-            m.message(field, &schema::value_info(name, shape))
+    let values = |message: Message, field: u64, values: &[Declared]| {
+        values.iter().fold(message, |m, (name, dtype, shape)| {
+            m.message(field, &schema::value_info(name, *dtype, shape))
         })
     };
     let message = values(message, field::GRAPH_INPUT, &lowered.inputs);
@@ -112,8 +115,9 @@ fn structure(graph: &Graph, lowered: &Lowered) -> Message {
 /// Everything of an initializer's field but its data.
 fn initializer_header(initializer: &Initializer) -> Message {
     let (name, shape) = (&initializer.name, &initializer.shape);
-    let tensor = schema::tensor_header(name, initializer.element(), shape);
-    let length = tensor.as_bytes().len() as u64 + initializer.data_bytes();
+    let bytes = initializer.data_bytes();
+    let tensor = schema::tensor_header(name, initializer.dtype(), shape, bytes);
+    let length = tensor.as_bytes().len() as u64 + bytes;
     Message::new()
         .announce(field::GRAPH_INITIALIZER, length)
         .followed_by(&tensor)
@@ -142,8 +146,9 @@ fn write_data(
             weights.release(&param.name);
         }
         Data::Folded(node) => {
-            let values = constants::evaluate(graph, bindings, weights, *node)?;
-            write_f32(writer, values.into_iter())?;
+            let value = constant_value(graph, bindings, weights, *node)?;
+            let value = value.expect("only constants are folded");
+            write_f32(writer, value.data.into_iter())?;
         }
         Data::F32(values) => write_f32(writer, values.iter().copied())?,
         Data::I64(values) => {

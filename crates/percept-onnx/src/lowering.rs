@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use percept_graph::{Bindings, Graph, NodeId, Op, ParamId, ValueId, ValueSource};
+use percept_graph::{Bindings, DType, Graph, NodeId, Op, ParamId, ValueId, ValueSource};
 
-use crate::schema::{Attribute, Element, Node};
+use crate::schema::{Attribute, Node};
 use crate::{ExportError, constants, ops};
 
 /// Where the data of an initializer comes from. Weights are read only when they are written.
@@ -27,16 +27,16 @@ pub(crate) struct Initializer {
 }
 
 impl Initializer {
-    pub(crate) fn element(&self) -> Element {
+    pub(crate) fn dtype(&self) -> DType {
         match self.data {
-            Data::I64(_) => Element::I64,
-            _ => Element::F32,
+            Data::I64(_) => DType::I64,
+            _ => DType::F32,
         }
     }
 
     pub(crate) fn data_bytes(&self) -> u64 {
         let elements: u64 = self.shape.iter().map(|&size| size as u64).product();
-        elements * self.element().size_bytes()
+        elements * self.dtype().size_bytes() as u64
     }
 }
 
@@ -45,9 +45,12 @@ impl Initializer {
 pub(crate) struct Lowered {
     pub(crate) nodes: Vec<Node>,
     pub(crate) initializers: Vec<Initializer>,
-    pub(crate) inputs: Vec<(String, Vec<usize>)>,
-    pub(crate) outputs: Vec<(String, Vec<usize>)>,
+    pub(crate) inputs: Vec<Declared>,
+    pub(crate) outputs: Vec<Declared>,
 }
+
+/// An input or output: its name, its element type and its shape.
+pub(crate) type Declared = (String, DType, Vec<usize>);
 
 /// Lowers every node that an output needs.
 pub(crate) fn lower(graph: &Graph, bindings: &Bindings) -> Result<Lowered, ExportError> {
@@ -65,7 +68,8 @@ pub(crate) fn lower(graph: &Graph, bindings: &Bindings) -> Result<Lowered, Expor
         let shape = graph.value_shape(input.value, bindings)?;
         let name = lowering.unique(&input.name);
         lowering.names.insert(input.value, name.clone());
-        lowering.lowered.inputs.push((name, shape));
+        let dtype = graph.value(input.value).ty.dtype;
+        lowering.lowered.inputs.push((name, dtype, shape));
     }
     let live = live_nodes(graph);
     for node in graph.nodes().iter().filter(|node| live.contains(&node.id)) {
@@ -90,7 +94,8 @@ pub(crate) fn lower(graph: &Graph, bindings: &Bindings) -> Result<Lowered, Expor
                 vec![],
             );
         }
-        lowering.lowered.outputs.push((name.clone(), shape));
+        let dtype = graph.value(*value).ty.dtype;
+        lowering.lowered.outputs.push((name.clone(), dtype, shape));
     }
     Ok(lowering.lowered)
 }
@@ -216,6 +221,19 @@ impl Lowering<'_> {
     ) -> String {
         let name = format!("{}/{suffix}", node.name);
         self.constant(&name, vec![], Data::F32(vec![value]))
+    }
+
+    /// A number at every place of a shape.
+    pub(crate) fn filled(
+        &mut self,
+        node: &percept_graph::Node,
+        suffix: &str,
+        value: f32,
+        shape: Vec<usize>,
+    ) -> String {
+        let number = self.scalar(node, &format!("{suffix}_number"), value);
+        let shape = self.integers(node, &format!("{suffix}_shape"), shape);
+        self.step(node, suffix, "Expand", vec![number, shape], vec![])
     }
 
     /// A list of integers, such as a shape or axes.

@@ -1,34 +1,26 @@
 //! ONNX's messages, with the field numbers of onnx.proto.
 
+use percept_graph::DType;
+
 use crate::protobuf::Message;
 
 /// The version of the file format, and of the operators that are used.
 const IR_VERSION: i64 = 8;
 const OPSET: i64 = 18;
 
-const FLOAT: i64 = 1;
-const INT64: i64 = 7;
-
-/// The element type of a tensor.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Element {
-    F32,
-    I64,
-}
-
-impl Element {
-    fn code(self) -> i64 {
-        match self {
-            Element::F32 => FLOAT,
-            Element::I64 => INT64,
-        }
-    }
-
-    pub(crate) fn size_bytes(self) -> u64 {
-        match self {
-            Element::F32 => 4,
-            Element::I64 => 8,
-        }
+/// ONNX's number of an element type.
+pub(crate) fn type_code(dtype: DType) -> i64 {
+    match dtype {
+        DType::F32 => 1,
+        DType::U8 => 2,
+        DType::I8 => 3,
+        DType::I16 => 5,
+        DType::I32 => 6,
+        DType::I64 => 7,
+        DType::Bool => 9,
+        DType::F16 => 10,
+        DType::F64 => 11,
+        DType::BF16 => 16,
     }
 }
 
@@ -83,20 +75,19 @@ impl Node {
 }
 
 /// A TensorProto up to its data, which follows as the raw bytes that this announces.
-pub(crate) fn tensor_header(name: &str, element: Element, shape: &[usize]) -> Message {
-    let elements: u64 = shape.iter().map(|&size| size as u64).product();
+pub(crate) fn tensor_header(name: &str, dtype: DType, shape: &[usize], bytes: u64) -> Message {
     Message::new()
         .ints(1, shape.iter().map(|&size| size as i64))
-        .int(2, element.code())
+        .int(2, type_code(dtype))
         .text(8, name)
-        .announce(9, elements * element.size_bytes())
+        .announce(9, bytes)
 }
 
 /// The name, element type and shape of an input or output.
-pub(crate) fn value_info(name: &str, shape: &[usize]) -> Message {
+pub(crate) fn value_info(name: &str, dtype: DType, shape: &[usize]) -> Message {
     let sizes = shape.iter().map(|&size| Message::new().int(1, size as i64));
     let shape = sizes.fold(Message::new(), |shape, size| shape.message(1, &size));
-    let tensor = Message::new().int(1, FLOAT).message(2, &shape);
+    let tensor = Message::new().int(1, type_code(dtype)).message(2, &shape);
     Message::new()
         .text(1, name)
         .message(2, &Message::new().message(1, &tensor))

@@ -4,13 +4,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use percept_graph::{
-    Activation, Attention, Builder, Conv2d, Dim, Dropout, Graph, Resize, ResizeMode, ResizeScale,
-    WeightError, WeightSource,
+    Activation, Affine, Attention, Binary, BinaryKind, Builder, Constant, Conv2d, Dim, Dropout,
+    Gather, Graph, Pad, Resize, ResizeMode, ResizeScale, ScatterAdd, WeightError, WeightSource,
 };
 use percept_models::{Settings, zoo};
 
 use super::*;
-use crate::protobuf::reading::{blobs, fields, varints};
+use crate::protobuf::reading::{Field, blobs, fields, varints};
 
 /// Weights 0, 1, 2, ... in every tensor.
 struct Counting;
@@ -45,12 +45,21 @@ struct File {
     wires: Vec<(Vec<String>, Vec<String>)>,
     initializers: BTreeMap<String, (Vec<u64>, Vec<u8>)>,
     inputs: Vec<String>,
+    /// ONNX's numbers of the inputs' element types.
+    input_types: Vec<u64>,
     outputs: Vec<String>,
 }
 
 fn texts(blobs: Vec<&[u8]>) -> Vec<String> {
     let text = |blob: &[u8]| String::from_utf8(blob.to_vec()).unwrap();
     blobs.into_iter().map(text).collect()
+}
+
+/// The element type inside a ValueInfoProto: type, tensor_type, elem_type.
+fn element_type(value: &[(u64, Field)]) -> u64 {
+    let ty = fields(blobs(value, 2)[0]).unwrap();
+    let tensor = fields(blobs(&ty, 1)[0]).unwrap();
+    varints(&tensor, 1)[0]
 }
 
 fn read(bytes: &[u8]) -> File {
@@ -86,6 +95,7 @@ fn read(bytes: &[u8]) -> File {
             .collect(),
         initializers: initializers.collect(),
         inputs: names(11),
+        input_types: messages(11).iter().map(|v| element_type(v)).collect(),
         outputs: names(12),
     }
 }
@@ -257,4 +267,49 @@ fn attention_and_gelu_become_primitive_operators() {
         assert!(file.nodes.contains(&op.to_owned()), "{op}");
     }
     assert_eq!(f32s(&file.initializers["attn/scale"].1), [0.5]);
+}
+
+#[test]
+fn rows_lines_and_constants_have_forms() {
+    let mut b = Builder::new("Rows");
+    let x = b.input("x", [4, 3].map(Dim::from));
+    let rows = b.integer_input("rows", [Dim::from(5)]);
+    let picked = b.call("pick", Gather, &[x, rows]);
+    let summed = b.call("sum", ScatterAdd { rows: 6.into() }, &[picked, rows]);
+    let pad = Pad {
+        axis: 1,
+        before: 2,
+        after: 1.into(),
+    };
+    let padded = b.call("pad", pad, &[summed]);
+    let line = Affine {
+        shift: 0.5,
+        ..Affine::divided(4.into())
+    };
+    let line = b.call("line", line, &[padded]);
+    let shape = vec![6.into(), 6.into()];
+    let half = b.call("half", Constant { value: 0.5, shape }, &[]);
+    let kind = BinaryKind::Greater;
+    let above = b.call("above", Binary { kind }, &[line, half]);
+    b.output("y", above);
+    let shapes = [("x", vec![4, 3]), ("rows", vec![5])];
+    let file = export_shapes(&b.finish().unwrap(), &shapes).unwrap();
+    assert_eq!(file.input_types, [1, 6], "float and int32");
+    let expected = [
+        "Gather",
+        "Expand",
+        "Cast",
+        "Reshape",
+        "ScatterND",
+        "Pad",
+        "Mul",
+        "Add",
+        "Expand",
+        "Greater",
+        "Cast",
+    ];
+    assert_eq!(file.nodes, expected);
+    assert_eq!(f32s(&file.initializers["line/scale"].1), [0.25]);
+    assert_eq!(f32s(&file.initializers["line/shift"].1), [0.5]);
+    assert_eq!(file.initializers["pad/pads"].0, [2]);
 }
