@@ -205,6 +205,22 @@ impl Builder {
         }
     }
 
+    /// Lets a parameter of the layer behind `value` start training otherwise than its kind does: the bias of a rare class, for
+    /// instance.
+    pub fn starts_as(&mut self, value: ValueId, parameter: &str, init: Initializer) {
+        let ValueSource::Node(id, _) = self.graph.value(value).source else {
+            return;
+        };
+        let Graph { nodes, params, .. } = &mut self.graph;
+        let own = nodes[id.0].params.iter().map(|param| param.0);
+        for index in own {
+            let last = params[index].name.rsplit('.').next();
+            if last == Some(parameter) {
+                params[index].init = init;
+            }
+        }
+    }
+
     /// The shape of a value, in symbols.
     pub fn shape(&self, value: ValueId) -> Vec<Dim> {
         self.graph.value(value).ty.shape.clone()

@@ -111,3 +111,19 @@ fn the_first_error_sticks() {
         "conv1: Conv2d takes a map [N, 4, H, W], got f32 [1, 3, 8, 8]"
     );
 }
+
+#[test]
+fn a_parameter_can_start_otherwise() {
+    let mut b = Builder::new("Net");
+    let x = b.input("image", [1, 3, 8, 8].map(Dim::from));
+    let x = b.conv2d("conv1", x, Conv2d::new(3, 4, 3));
+    b.starts_as(x, "bias", Initializer::Constant(-2.19));
+    b.output("features", x);
+    let graph = b.finish().unwrap();
+    let starts = graph.params().iter().map(|param| param.init);
+    let starts: Vec<Initializer> = starts.collect();
+    assert_eq!(
+        starts,
+        [Initializer::FanIn(27), Initializer::Constant(-2.19)]
+    );
+}

@@ -2,26 +2,24 @@
 
 use percept_graph::{BatchNorm, Builder, Conv2d, ConvTranspose2d, ValueId};
 
-/// Channels that come out.
-pub(super) const CHANNELS: usize = 512;
+use super::Widths;
+
 /// What the sides of the map must be multiples of.
 pub(super) const STRIDE: usize = 2;
 
-/// Convolutions of a block behind its first.
-const DEPTH: usize = 5;
-
-/// The map [N, channels, H, W] to [N, 512, H, W].
-pub(super) fn backbone(b: &mut Builder, bev: ValueId, channels: usize) -> ValueId {
+/// The map [N, channels, H, W] to [N, 2 map_out, H, W].
+pub(super) fn backbone(b: &mut Builder, widths: &Widths, bev: ValueId) -> ValueId {
+    let ([fine, coarse], out, depth) = (widths.map, widths.map_out, widths.map_depth);
     b.module("backbone_2d", "BaseBEVBackbone", |b| {
         let mut levels = [bev; 2];
         b.module("blocks", "ModuleList", |b| {
-            levels[0] = block(b, "0", bev, [channels, 128], 1);
-            levels[1] = block(b, "1", levels[0], [128, 256], 2);
+            levels[0] = block(b, "0", bev, [widths.bev(), fine], 1, depth);
+            levels[1] = block(b, "1", levels[0], [fine, coarse], 2, depth);
             levels[1]
         });
         b.module("deblocks", "ModuleList", |b| {
-            levels[0] = deblock(b, "0", levels[0], [128, 256], 1);
-            levels[1] = deblock(b, "1", levels[1], [256, 256], 2);
+            levels[0] = deblock(b, "0", levels[0], [fine, out], 1);
+            levels[1] = deblock(b, "1", levels[1], [coarse, out], 2);
             levels[1]
         });
         b.concat("concat", &levels, 1)
@@ -35,11 +33,12 @@ fn block(
     x: ValueId,
     [in_channels, channels]: [usize; 2],
     stride: usize,
+    depth: usize,
 ) -> ValueId {
     b.module(name, "Sequential", |b| {
         let first = Conv2d::new(in_channels, channels, 3).stride(stride);
         let mut x = conv_bn_relu(b, 1, x, first.padding(1), channels);
-        for index in 1..=DEPTH {
+        for index in 1..=depth {
             let conv = Conv2d::new(channels, channels, 3).padding(1);
             x = conv_bn_relu(b, 1 + 3 * index, x, conv, channels);
         }

@@ -4,18 +4,16 @@ use percept_graph::{
     ActiveSites, BatchNorm, Builder, Rulebook, SparseConv3d, SparseToDense, ValueId, Window3d,
 };
 
-use super::CenterPoint;
+use super::{CenterPoint, Widths};
 
 /// Heights of the last volume, which become channels of the map.
 pub(super) const BEV_HEIGHTS: usize = 2;
-/// Channels of the map that comes out.
-pub(super) const BEV_CHANNELS: usize = 128 * BEV_HEIGHTS;
 
-/// The strided convolutions: stage, channels, geometry.
-const STAGES: [(&str, [usize; 2], Window3d); 3] = [
-    ("conv2", [16, 32], halving([1, 1, 1])),
-    ("conv3", [32, 64], halving([1, 1, 1])),
-    ("conv4", [64, 128], halving([0, 1, 1])),
+/// The stages that begin with a strided convolution: name, geometry.
+const STAGES: [(&str, Window3d); 3] = [
+    ("conv2", halving([1, 1, 1])),
+    ("conv3", halving([1, 1, 1])),
+    ("conv4", halving([0, 1, 1])),
 ];
 const CONV_OUT: Window3d = Window3d {
     kernel: [3, 1, 1],
@@ -33,7 +31,7 @@ const fn halving(padding: [usize; 3]) -> Window3d {
 
 /// Heights that remain of `layers`.
 pub(super) fn output_heights(layers: usize) -> usize {
-    let windows = STAGES.iter().map(|(_, _, window)| window);
+    let windows = STAGES.iter().map(|(_, window)| window);
     let cells = windows.fold([layers, 8, 8], |cells, window| window.output_cells(cells));
     CONV_OUT.output_cells(cells)[0]
 }
@@ -66,6 +64,7 @@ struct Book {
 /// Voxel features to the last volume.
 pub(super) fn backbone(
     b: &mut Builder,
+    widths: &Widths,
     features: ValueId,
     sites: ValueId,
     cells: [usize; 3],
@@ -75,32 +74,37 @@ pub(super) fn backbone(
         sites,
         cells,
     };
+    let [first, .., last] = widths.stages;
     b.module("backbone_3d", "VoxelResBackBone8x", |b| {
         let mut book = None;
         volume.features = b.module("conv_input", "SparseSequential", |b| {
             let own = submanifold_book(b, "voxels.pairs", &volume);
             book = Some(own);
-            conv_bn_relu(b, &volume, own, [CenterPoint::POINT_CHANNELS, 16])
+            conv_bn_relu(b, &volume, own, [CenterPoint::POINT_CHANNELS, first])
         });
         let book = book.expect("the module above has set it");
         volume.features = b.module("conv1", "SparseSequential", |b| {
-            let x = basic_block(b, "0", volume.features, book, 16);
-            basic_block(b, "1", x, book, 16)
+            (0..widths.blocks).fold(volume.features, |x, block| {
+                basic_block(b, &block.to_string(), x, book, first)
+            })
         });
-        for (stage, channels, window) in STAGES {
+        for ((stage, window), channels) in STAGES.into_iter().zip(widths.stages.windows(2)) {
+            let channels = [channels[0], channels[1]];
             b.module(stage, "SparseSequential", |b| {
                 b.module("0", "SparseSequential", |b| {
                     volume = shrink(b, stage, &volume, window, channels);
                     volume.features
                 });
                 let book = submanifold_book(b, &format!("{stage}.pairs"), &volume);
-                volume.features = basic_block(b, "1", volume.features, book, channels[1]);
-                volume.features = basic_block(b, "2", volume.features, book, channels[1]);
+                for block in 1..=widths.blocks {
+                    let name = block.to_string();
+                    volume.features = basic_block(b, &name, volume.features, book, channels[1]);
+                }
                 volume.features
             });
         }
         b.module("conv_out", "SparseSequential", |b| {
-            volume = shrink(b, "conv_out", &volume, CONV_OUT, [128, 128]);
+            volume = shrink(b, "conv_out", &volume, CONV_OUT, [last; 2]);
             volume.features
         })
     });

@@ -5,7 +5,7 @@ use percept_kernels::boxes::{self, BevBox, Suppression};
 use super::CenterPoint;
 
 /// How far the map is shrunk against the voxels.
-const STRIDE: f32 = 8.0;
+pub(super) const STRIDE: f32 = 8.0;
 
 /// What maps mean, and which boxes are worth telling.
 #[derive(Clone, Copy, Debug, PartialEq)]

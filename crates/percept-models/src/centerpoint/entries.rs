@@ -3,12 +3,15 @@
 use percept_graph::{Graph, GraphError};
 use percept_kernels::voxelize::VoxelGrid;
 
-use super::{CenterPoint, backbone_2d, backbone_3d};
+use super::{CenterPoint, Widths, backbone_2d, backbone_3d};
 use crate::zoo::{Entry, Parts};
 use crate::{ChosenSettings, ModelError, Setting, Task};
 
-static FINE_SETTINGS: [Setting; 7] = settings(CenterPoint::FINE, 54.0, 0.075);
-static COARSE_SETTINGS: [Setting; 7] = settings(CenterPoint::COARSE, 51.2, 0.1);
+static FINE_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::FINE, 54.0, 0.075);
+static COARSE_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::COARSE, 51.2, 0.1);
+static SMALL_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::SMALL, 25.6, 0.1);
+
+const SETTINGS: usize = 17;
 
 static DENSE_SETTINGS: [Setting; 2] = [
     Setting::count("height", 180, "cells of the map, top to bottom"),
@@ -30,6 +33,11 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "centerpoint-voxel01",
         "CenterPoint on LiDAR points, voxels of 10 cm, OpenPCDet's layout",
         &COARSE_SETTINGS,
+    ),
+    entry(
+        "centerpoint-small",
+        "CenterPoint for 25.6 m around the sensor, narrow enough to be trained on a plain CPU",
+        &SMALL_SETTINGS,
     ),
     Entry {
         name: "centerpoint-sparse",
@@ -54,7 +62,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
                     message,
                 });
             }
-            let shape = [1, backbone_3d::BEV_CHANNELS, height, width];
+            let shape = [1, Widths::PUBLIC.bev(), height, width];
             Ok(Parts::new(
                 CenterPoint::dense_graph(height, width)?,
                 "bev",
@@ -79,7 +87,8 @@ const fn entry(
 }
 
 /// The defaults as a user writes them; f32 values widened to f64 would show their rounding.
-const fn settings(defaults: CenterPoint, range_m: f64, voxel_m: f64) -> [Setting; 7] {
+const fn settings(defaults: CenterPoint, range_m: f64, voxel_m: f64) -> [Setting; SETTINGS] {
+    let widths = defaults.widths;
     const METRES: [f64; 2] = [0.1, 1000.0];
     const HEIGHTS: [f64; 2] = [-100.0, 100.0];
     const VOXELS: [f64; 2] = [0.01, 10.0];
@@ -117,7 +126,53 @@ const fn settings(defaults: CenterPoint, range_m: f64, voxel_m: f64) -> [Setting
             "points that count in a voxel",
         ),
         Setting::count_within("max_voxels", defaults.max_voxels, MOST, "voxels at most"),
+        channels("stage1", widths.stages[0], "channels of the voxels"),
+        channels(
+            "stage2",
+            widths.stages[1],
+            "channels at half the resolution",
+        ),
+        channels(
+            "stage3",
+            widths.stages[2],
+            "channels at a quarter of the resolution",
+        ),
+        channels(
+            "stage4",
+            widths.stages[3],
+            "channels at an eighth of the resolution",
+        ),
+        layers(
+            "blocks",
+            widths.blocks,
+            "residual blocks of each of these stages",
+        ),
+        channels("map1", widths.map[0], "channels of the map seen from above"),
+        channels(
+            "map2",
+            widths.map[1],
+            "channels of the map at half its resolution",
+        ),
+        layers(
+            "map_depth",
+            widths.map_depth,
+            "convolutions of each map behind its first",
+        ),
+        channels(
+            "map_out",
+            widths.map_out,
+            "channels that each map hands to the heads",
+        ),
+        channels("head", widths.head, "channels of the heads' branches"),
     ]
+}
+
+const fn channels(name: &'static str, default: usize, help: &'static str) -> Setting {
+    Setting::count_within(name, default, [1, 1 << 10], help)
+}
+
+const fn layers(name: &'static str, default: usize, help: &'static str) -> Setting {
+    Setting::count_within(name, default, [1, 32], help)
 }
 
 fn build(
@@ -132,6 +187,14 @@ fn build(
         voxel_m: [metres("voxel"), metres("voxel"), metres("voxel_z")],
         max_points: settings.count("max_points"),
         max_voxels: settings.count("max_voxels"),
+        widths: Widths {
+            stages: ["stage1", "stage2", "stage3", "stage4"].map(|stage| settings.count(stage)),
+            blocks: settings.count("blocks"),
+            map: ["map1", "map2"].map(|map| settings.count(map)),
+            map_depth: settings.count("map_depth"),
+            map_out: settings.count("map_out"),
+            head: settings.count("head"),
+        },
     };
     let bad = |message| ModelError::BadCombination {
         model: name,

@@ -1,6 +1,8 @@
 //! CenterHead: six groups of classes, each with maps of where centres are and what the boxes look like there.
 
-use percept_graph::{BatchNorm, Builder, Conv2d, ValueId};
+use percept_graph::{BatchNorm, Builder, Conv2d, Initializer, ValueId};
+
+use super::Widths;
 
 /// The ten classes of nuScenes, by class id.
 pub const CLASS_NAMES: [&str; 10] = [
@@ -28,11 +30,12 @@ pub const BRANCHES: [(&str, usize); 5] = [
     ("vel", 2),
 ];
 
-/// Channels that all branches share.
-const SHARED: usize = 64;
+/// Where the heat maps start: most cells hold no centre, and a tenth is expected.
+const COLD: f32 = -2.19;
 
-/// The map [N, channels, H, W] to the outputs `head0.center`, ..., `head5.hm`, which are returned in this order.
-pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) -> Vec<ValueId> {
+/// The map of the backbone to the outputs `head0.center`, ..., `head5.hm`, which are returned in this order.
+pub(super) fn heads(b: &mut Builder, widths: &Widths, x: ValueId) -> Vec<ValueId> {
+    let channels = [2 * widths.map_out, widths.head];
     let mut maps = Vec::new();
     b.module("dense_head", "CenterHead", |b| {
         let shared = b.module("shared_conv", "Sequential", |b| {
@@ -45,7 +48,10 @@ pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) -> Vec<ValueId
                     let branches = BRANCHES.iter().copied().chain([("hm", classes.len())]);
                     let mut map = shared;
                     for (name, channels) in branches {
-                        map = branch(b, name, shared, channels);
+                        map = branch(b, name, shared, [widths.head, channels]);
+                        if name == "hm" {
+                            b.starts_as(map, "bias", Initializer::Constant(COLD));
+                        }
                         b.output(&format!("head{head}.{name}"), map);
                         maps.push(map);
                     }
@@ -58,15 +64,15 @@ pub(super) fn heads(b: &mut Builder, x: ValueId, channels: usize) -> Vec<ValueId
     maps
 }
 
-fn branch(b: &mut Builder, name: &str, x: ValueId, channels: usize) -> ValueId {
+fn branch(b: &mut Builder, name: &str, x: ValueId, [width, channels]: [usize; 2]) -> ValueId {
     b.module(name, "Sequential", |b| {
-        let x = b.module("0", "Sequential", |b| conv_bn_relu(b, x, SHARED));
-        b.conv2d("1", x, Conv2d::new(SHARED, channels, 3).padding(1))
+        let x = b.module("0", "Sequential", |b| conv_bn_relu(b, x, [width; 2]));
+        b.conv2d("1", x, Conv2d::new(width, channels, 3).padding(1))
     })
 }
 
-fn conv_bn_relu(b: &mut Builder, x: ValueId, channels: usize) -> ValueId {
-    let x = b.conv2d("0", x, Conv2d::new(channels, SHARED, 3).padding(1));
-    let x = b.batch_norm("1", x, BatchNorm::new(SHARED));
+fn conv_bn_relu(b: &mut Builder, x: ValueId, [from, to]: [usize; 2]) -> ValueId {
+    let x = b.conv2d("0", x, Conv2d::new(from, to, 3).padding(1));
+    let x = b.batch_norm("1", x, BatchNorm::new(to));
     b.relu("2", x)
 }

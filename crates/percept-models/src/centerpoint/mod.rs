@@ -10,7 +10,11 @@ pub mod decode;
 mod detect;
 mod entries;
 mod head;
+mod loss;
+mod targets;
+mod training;
 mod voxels;
+mod widths;
 
 use percept_graph::{Builder, Dim, Graph, GraphError, Tensor, TensorError, ValueId};
 use percept_kernels::voxelize::{VoxelGrid, VoxelGridError};
@@ -19,6 +23,9 @@ use decode::DecodeConfig;
 pub use detect::read_detections;
 pub(crate) use entries::ENTRIES;
 pub use head::{BRANCHES, CLASS_NAMES, HEADS};
+pub use targets::BOX_VALUES;
+pub use training::{LOSS_TERMS, TRUE_BOX_COUNTS, TRUE_BOXES};
+pub use widths::Widths;
 
 /// The inputs of some samples: their points (x, y, z, intensity, age) in one list, and how many each has.
 pub fn inputs(samples: &[&[f32]]) -> Result<[(&'static str, Tensor<'static>); 2], TensorError> {
@@ -30,7 +37,7 @@ pub fn inputs(samples: &[&[f32]]) -> Result<[(&'static str, Tensor<'static>); 2]
     Ok([("points", points), ("counts", counts)])
 }
 
-/// How the points are cut into voxels.
+/// How the points are cut into voxels, and how wide the network is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CenterPoint {
     /// The square around the sensor reaches this far along x and y.
@@ -43,6 +50,8 @@ pub struct CenterPoint {
     pub max_points: usize,
     /// Voxels at most, in the order in which points come.
     pub max_voxels: usize,
+    /// Channels and layers.
+    pub widths: Widths,
 }
 
 impl CenterPoint {
@@ -53,6 +62,7 @@ impl CenterPoint {
         voxel_m: [0.075, 0.075, 0.2],
         max_points: 10,
         max_voxels: 160_000,
+        widths: Widths::PUBLIC,
     };
 
     /// Voxels of 10 cm.
@@ -61,6 +71,13 @@ impl CenterPoint {
         voxel_m: [0.1, 0.1, 0.2],
         max_voxels: 60_000,
         ..CenterPoint::FINE
+    };
+
+    /// A narrow network for what is near.
+    pub const SMALL: CenterPoint = CenterPoint {
+        range_m: 25.6,
+        widths: Widths::SMALL,
+        ..CenterPoint::COARSE
     };
 
     /// Values of a point: x, y, z, intensity, seconds before the keyframe.
@@ -82,8 +99,8 @@ impl CenterPoint {
     /// heads and the `detections`.
     pub fn graph(&self, grid: &VoxelGrid) -> Result<Graph, GraphError> {
         let mut b = Builder::new("CenterPoint");
-        let bev = sparse_part(&mut b, grid);
-        let heads = dense_part(&mut b, bev);
+        let bev = sparse_part(&mut b, self, grid);
+        let heads = dense_part(&mut b, self, bev);
         detect::detections(&mut b, DecodeConfig::new(self), &heads);
         b.finish()
     }
@@ -91,7 +108,7 @@ impl CenterPoint {
     /// The sparse part alone, from points to `bev` [N, 256, H, W]: to be compared with other sparse convolutions.
     pub fn sparse_graph(&self, grid: &VoxelGrid) -> Result<Graph, GraphError> {
         let mut b = Builder::new("CenterPoint");
-        let bev = sparse_part(&mut b, grid);
+        let bev = sparse_part(&mut b, self, grid);
         b.output("bev", bev);
         b.finish()
     }
@@ -99,29 +116,35 @@ impl CenterPoint {
     /// The dense part alone: `bev` [N, 256, height, width] to the maps of the six heads. What other engines can run.
     pub fn dense_graph(height: usize, width: usize) -> Result<Graph, GraphError> {
         let mut b = Builder::new("CenterPoint");
-        let channels = backbone_3d::BEV_CHANNELS;
-        let sides = [channels, height, width].map(Dim::from);
+        let network = CenterPoint::FINE;
+        let sides = [network.widths.bev(), height, width].map(Dim::from);
         let bev = b.input("bev", [Dim::symbol("N")].into_iter().chain(sides));
-        dense_part(&mut b, bev);
+        dense_part(&mut b, &network, bev);
         b.finish()
     }
 }
 
-fn sparse_part(b: &mut Builder, grid: &VoxelGrid) -> ValueId {
+fn sparse_part(b: &mut Builder, network: &CenterPoint, grid: &VoxelGrid) -> ValueId {
     let points = b.input(
         "points",
         [Dim::symbol("P"), CenterPoint::POINT_CHANNELS.into()],
     );
     let counts = b.integer_input("counts", [Dim::symbol("N")]);
     let [features, sites] = voxels::voxelize(b, grid, points, counts);
-    let volume = backbone_3d::backbone(b, features, sites, voxels::sparse_cells(grid));
+    let volume = backbone_3d::backbone(
+        b,
+        &network.widths,
+        features,
+        sites,
+        voxels::sparse_cells(grid),
+    );
     b.module("map_to_bev_module", "HeightCompression", |b| {
         volume.to_dense(b, counts)
     })
 }
 
-fn dense_part(b: &mut Builder, bev: ValueId) -> Vec<ValueId> {
+fn dense_part(b: &mut Builder, network: &CenterPoint, bev: ValueId) -> Vec<ValueId> {
     b.name("bev", bev);
-    let x = backbone_2d::backbone(b, bev, backbone_3d::BEV_CHANNELS);
-    head::heads(b, x, backbone_2d::CHANNELS)
+    let x = backbone_2d::backbone(b, &network.widths, bev);
+    head::heads(b, &network.widths, x)
 }

@@ -1,5 +1,6 @@
 //! nuScenes folders: JSON tables beside `.pcd.bin` clouds, real or written by the synthetic world.
 
+mod annotations;
 mod cameras;
 pub mod tables;
 #[cfg(test)]
@@ -14,18 +15,17 @@ use serde::de::DeserializeOwned;
 
 use super::cloud::{Cloud, read_nuscenes_cloud};
 use super::error::PointsError;
-use super::frame::{Box3d, LidarConvention, LidarFrame, ObjectClass, append_older_sweep};
-use super::pose::{Pose, wrap_angle};
-use tables::{CalibratedSensor, Record, SampleAnnotation, SampleData, Sensor, Tables};
+use super::frame::{LidarConvention, LidarFrame, append_older_sweep};
+use super::pose::Pose;
+use tables::{CalibratedSensor, Record, SampleData, Sensor, Tables};
+
+pub use annotations::{Annotation, BICYCLE_RACK};
 
 /// The channel of the LiDAR on the roof.
 pub const LIDAR_CHANNEL: &str = "LIDAR_TOP";
 
 /// What the table of sensors calls a camera.
 pub const CAMERA_MODALITY: &str = "camera";
-
-/// Two annotations further apart than this say nothing about a velocity (a neighbour each way: twice).
-const MAX_VELOCITY_GAP_S: f64 = 1.5;
 
 /// An opened nuScenes folder.
 #[derive(Debug)]
@@ -40,8 +40,10 @@ pub struct NuScenes {
     annotation_rows: HashMap<String, usize>,
     /// For each sample: the rows of its LiDAR and camera keyframes in `sample_data`, and those of its annotations.
     samples: Vec<SampleRows>,
-    sample_times_us: HashMap<String, i64>,
-    instance_classes: HashMap<String, (u32, Option<ObjectClass>)>,
+    sample_row_of_token: HashMap<String, usize>,
+    instance_rows: HashMap<String, usize>,
+    category_rows: HashMap<String, usize>,
+    attribute_rows: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -80,7 +82,6 @@ impl NuScenes {
             token: token.to_owned(),
         };
         let sensor_rows = rows_by_token(&tables.sensor);
-        let category_rows = rows_by_token(&tables.category);
         let calibrated_sensor_rows = rows_by_token(&tables.calibrated_sensor);
 
         let sensor = |data: &SampleData| -> Result<&Sensor, PointsError> {
@@ -135,28 +136,17 @@ impl NuScenes {
                 })
             })
             .collect::<Result<_, PointsError>>()?;
-        let mut instance_classes = HashMap::new();
-        for (number, instance) in tables.instance.iter().enumerate() {
-            let token = &instance.category_token;
-            let row = category_rows
-                .get(token)
-                .ok_or_else(|| missing("category", token))?;
-            let class = ObjectClass::from_category(&tables.category[*row].name);
-            instance_classes.insert(instance.token.clone(), (number as u32 + 1, class));
-        }
         Ok(Self {
             ego_pose_rows: rows_by_token(&tables.ego_pose),
             sensor_rows: rows_by_token(&tables.sensor),
             sample_data_rows: rows_by_token(&tables.sample_data),
             annotation_rows: rows_by_token(&tables.sample_annotation),
-            sample_times_us: tables
-                .sample
-                .iter()
-                .map(|s| (s.token.clone(), s.timestamp))
-                .collect(),
+            sample_row_of_token: rows_by_token(&tables.sample),
+            instance_rows: rows_by_token(&tables.instance),
+            category_rows: rows_by_token(&tables.category),
+            attribute_rows: rows_by_token(&tables.attribute),
             calibrated_sensor_rows,
             samples,
-            instance_classes,
             root,
             table_folder,
             tables,
@@ -176,14 +166,7 @@ impl NuScenes {
     /// Keyframe `index` with up to `sweeps` sweeps merged (1: the keyframe alone) and its boxes of the ten
     /// detection classes, in the keyframe's sensor frame. At a scene's start fewer sweeps exist.
     pub fn frame(&self, index: usize, sweeps: usize) -> Result<LidarFrame, PointsError> {
-        let rows = self
-            .samples
-            .get(index)
-            .ok_or_else(|| PointsError::NoSuchFrame {
-                path: self.root.clone(),
-                index,
-                frames: self.samples.len(),
-            })?;
+        let rows = self.sample_rows(index)?;
         let key = &self.tables.sample_data[rows.lidar];
         let sensor_to_world = self.sensor_to_world(key)?;
         let world_to_sensor = sensor_to_world.inverse();
@@ -211,98 +194,38 @@ impl NuScenes {
                 |_| {},
             );
         }
-        let mut boxes = Vec::with_capacity(rows.annotations.len());
-        for &row in &rows.annotations {
-            boxes.extend(self.sensor_box(&self.tables.sample_annotation[row], &world_to_sensor)?);
-        }
         Ok(LidarFrame {
             convention: LidarConvention::NuScenes,
             points,
             labels: None,
             dropped_non_finite,
-            boxes: Some(boxes),
+            boxes: Some(self.sensor_boxes(rows, &world_to_sensor)?),
             cameras: self.cameras(&rows.cameras)?,
             sensor_to_world,
             timestamp_us: key.timestamp,
         })
     }
 
-    fn sensor_box(
-        &self,
-        annotation: &SampleAnnotation,
-        world_to_sensor: &Pose,
-    ) -> Result<Option<Box3d>, PointsError> {
-        let token = &annotation.instance_token;
-        let &(instance, class) = self
-            .instance_classes
-            .get(token)
-            .ok_or_else(|| self.missing("instance", token))?;
-        let Some(class) = class else { return Ok(None) };
-        let in_world = annotation
-            .rotation
-            .to_pose(annotation.translation)
-            .ok_or_else(|| {
-                self.invalid(format!(
-                    "sample_annotation {:?}: not a rotation",
-                    annotation.token
-                ))
-            })?;
-        let [width, length, height] = annotation.size;
-        if ![width, length, height]
-            .iter()
-            .all(|v| v.is_finite() && *v > 0.0)
-        {
-            return Err(self.invalid(format!(
-                "sample_annotation {:?}: size {:?}",
-                annotation.token, annotation.size
-            )));
-        }
-        let in_sensor = world_to_sensor.compose(&in_world);
-        let velocity = self.velocity(annotation)?.map(|v| {
-            let v = world_to_sensor.rotate(v);
-            [v[0], v[1]]
-        });
-        Ok(Some(Box3d {
-            class,
-            centre: in_sensor.translation,
-            size: [length, width, height],
-            yaw_rad: wrap_angle(in_sensor.yaw_rad()),
-            velocity,
-            lidar_points: annotation.num_lidar_pts,
-            instance,
-        }))
+    /// The name of keyframe `index`.
+    pub fn sample_token(&self, index: usize) -> Result<&str, PointsError> {
+        self.sample_rows(index)?;
+        Ok(&self.tables.sample[index].token)
     }
 
-    /// Central difference over the neighbouring annotations (one-sided at a track's ends), in the world.
-    fn velocity(&self, annotation: &SampleAnnotation) -> Result<Option<[f64; 3]>, PointsError> {
-        let neighbour = |token: &str| -> Result<&SampleAnnotation, PointsError> {
-            if token.is_empty() {
-                return Ok(annotation);
-            }
-            Ok(&self.tables.sample_annotation
-                [self.row(&self.annotation_rows, "sample_annotation", token)?])
-        };
-        let (first, last) = (neighbour(&annotation.prev)?, neighbour(&annotation.next)?);
-        let time = |a: &SampleAnnotation| {
-            let token = &a.sample_token;
-            self.sample_times_us
-                .get(token)
-                .copied()
-                .ok_or_else(|| self.missing("sample", token))
-        };
-        let gap_s = seconds_between(time(first)?, time(last)?);
-        let two_sided = !annotation.prev.is_empty() && !annotation.next.is_empty();
-        let longest_s = if two_sided {
-            2.0 * MAX_VELOCITY_GAP_S
-        } else {
-            MAX_VELOCITY_GAP_S
-        };
-        if gap_s <= 0.0 || gap_s > longest_s {
-            return Ok(None);
-        }
-        Ok(Some(std::array::from_fn(|i| {
-            (last.translation[i] - first.translation[i]) / gap_s
-        })))
+    /// Where the vehicle was when the LiDAR's keyframe `index` was recorded: its frame to the global one.
+    pub fn ego_pose(&self, index: usize) -> Result<Pose, PointsError> {
+        let rows = self.sample_rows(index)?;
+        self.ego_to_world(&self.tables.sample_data[rows.lidar])
+    }
+
+    fn sample_rows(&self, index: usize) -> Result<&SampleRows, PointsError> {
+        self.samples
+            .get(index)
+            .ok_or_else(|| PointsError::NoSuchFrame {
+                path: self.root.clone(),
+                index,
+                frames: self.samples.len(),
+            })
     }
 
     fn sensor_to_world(&self, data: &SampleData) -> Result<Pose, PointsError> {
