@@ -3,12 +3,10 @@
 //! The fixture holds the 52 boxes of a real keyframe with OpenPCDet's targets, and boxes in the range of the generated
 //! cloud with losses that numpy computed in f64 by the same rules (heads that the other fixture lacks are zero).
 
-mod lidar;
 mod stored;
 
 use std::sync::Arc;
 
-use lidar::SYNTH;
 use percept_data::ModelWeights;
 use percept_engine::{Mode, Options, Program, run_reference};
 use percept_graph::{Graph, Tensor, ValueId, differentiate};
@@ -18,8 +16,13 @@ use percept_models::centerpoint::{
 };
 use stored::{Golden, shared};
 
-/// The fixture's and the golden's boxes.
 const FIXTURE: &str = "centerpoint_targets";
+
+/// The range of the generated cloud.
+const SYNTH: CenterPoint = CenterPoint {
+    range_m: 12.0,
+    ..CenterPoint::FINE
+};
 
 fn tensor(shape: &[usize], values: Vec<f32>) -> Tensor<'static> {
     Tensor::from_values(shape, values).expect("as many values as the shape says")
@@ -315,32 +318,33 @@ fn the_whole_gradient_in_f32_is_that_in_f64() {
     };
     let mut program = Program::new(graph, weights, Cpu::new(2).expect("two threads"), options);
     let fast = program.run(&given).expect("f32 runs").to_tensors();
+    let magnitude = |values: &[f64]| values.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+    let all = exact.iter().map(|(_, tensor)| magnitude(&tensor.data));
+    // Biases in front of a batch norm have no gradient but rounding.
+    let nothing = 1e-3 * all.fold(0.0, f64::max);
     let mut gradients = 0;
     for (name, found) in &fast {
         let (_, expected) = exact.iter().find(|(n, _)| n == name).expect("both have it");
-        let expected = &expected.data;
-        let largest = expected.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
-        let worst = found
+        let largest = magnitude(&expected.data);
+        let differences = found
             .to_f64()
             .iter()
-            .zip(expected)
-            .fold(0.0_f64, |m, (a, b)| {
-                let error = (a - b).abs();
-                if error.is_nan() {
-                    f64::INFINITY
-                } else {
-                    m.max(error)
-                }
-            });
-        if name.starts_with("grad.") && largest > 0.0 {
-            gradients += 1;
-        }
+            .zip(&expected.data)
+            .map(|(a, b)| a - b)
+            .collect::<Vec<_>>();
+        assert!(differences.iter().all(|d| d.is_finite()), "{name}");
+        let worst = magnitude(&differences);
         assert!(
-            worst <= 2e-3 * largest.max(1e-3),
+            worst <= 2e-3 * largest.max(nothing),
             "{name}: {worst:.2e} of {largest:.2e}"
         );
+        gradients += usize::from(name.starts_with("grad.") && largest > nothing);
     }
-    assert!(gradients > 100, "{gradients} gradients that are not zero");
+    println!("{gradients} gradients");
+    assert!(
+        gradients > 50,
+        "{gradients} gradients that are not rounding"
+    );
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! [`LidarDataset::frame`] gives a [`LidarFrame`]. Every reader answers a broken file with a [`PointsError`]
 //! that names it.
 
+pub mod augment;
 mod camera;
 mod cloud;
 mod dataset;
