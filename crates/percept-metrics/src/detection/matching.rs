@@ -85,12 +85,11 @@ impl<'a> Candidates<'a> {
             let Candidate { counted, frame, .. } = &self.predictions[prediction];
             let middle = [counted.value.found.centre[0], counted.value.found.centre[1]];
             let (mut nearest, mut nearest_m) = (None, f64::INFINITY);
-            for truth in self.truth_starts[*frame]..self.truth_starts[frame + 1] {
-                if taken[truth] {
-                    continue;
-                }
-                let distance_m = self.truths[truth].counted.value.ground_distance_m(middle);
-                if distance_m < nearest_m {
+            let start = self.truth_starts[*frame];
+            let of_frame = &self.truths[start..self.truth_starts[frame + 1]];
+            for (truth, candidate) in (start..).zip(of_frame) {
+                let distance_m = candidate.counted.value.ground_distance_m(middle);
+                if !taken[truth] && distance_m < nearest_m {
                     (nearest, nearest_m) = (Some(truth), distance_m);
                 }
             }
