@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::simd::{Portable, Simd};
+use crate::simd::{Simd, run_portable};
 
 /// The environment variable that forces an instruction set.
 pub const ISA_VARIABLE: &str = "PERCEPT_ISA";
@@ -95,10 +95,10 @@ impl Isa {
             IsaError::Unsupported { isa: self }
         );
         match self {
-            Isa::Portable => kernel.run(Portable::new()),
+            Isa::Portable => run_portable(kernel),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: support was asserted above.
-            Isa::Avx2 => unsafe { run_avx2(kernel) },
+            Isa::Avx2 => unsafe { crate::simd::run_avx2(kernel) },
             #[cfg(not(target_arch = "x86_64"))]
             Isa::Avx2 => unreachable!("unsupported instruction sets were refused above"),
         }
@@ -115,13 +115,6 @@ pub trait Kernel {
     type Output;
     /// The kernel on one instruction set.
     fn run<S: Simd>(self, simd: S) -> Self::Output;
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function can only run where AVX2 and FMA exist.
-    kernel.run(unsafe { crate::simd::Avx2::new_unchecked() })
 }
 
 impl fmt::Display for Isa {

@@ -6,6 +6,7 @@ use super::{TILE_COLUMNS, TILE_ROWS};
 use crate::activation::Activation;
 use crate::aligned::FLOATS_PER_LINE;
 use crate::epilogue::Epilogue;
+use crate::isa::Kernel;
 use crate::simd::{LANES, Simd, prefetch_read, prefetch_read_l2, prefetch_write};
 
 /// Which axis of a product the bias runs along.
@@ -153,63 +154,107 @@ pub(crate) unsafe fn multiply_panel<S: Simd>(
     pieces: &[Piece],
     prefetch: &mut Prefetch,
 ) {
-    let columns: usize = pieces.iter().map(|piece| piece.len).sum();
-    let vectors = columns.div_ceil(LANES);
-    debug_assert!(
-        groups.len() >= groups_len(rows, part.depth) && panel.len() >= vectors * LANES * part.depth
-    );
-    let activation = output.epilogue.activation;
-    let whole = pieces.len() == 1 && columns == vectors * LANES;
-    let curved = part.last && is_curved(activation);
-    // Short sums are over before memory answers: then ask for later tiles.
-    let ahead = TILE_ROWS * (FETCH_DEPTH / part.depth);
-    let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
-    let mut done = 0;
-    while done < rows {
-        let count = (rows - done).min(TILE_ROWS);
-        let (a, b) = (groups[done * part.depth..].as_ptr(), panel.as_ptr());
-        let at = (row + done, column);
-        // SAFETY: the operands are as long as the caller promises, and so is the output.
-        unsafe {
-            let start = pieces[0].offset + (row + done) * output.row_stride;
-            // Past the last row follow the next panel's first ones.
-            let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
-            let next = pieces[0].offset + turns * TILE_COLUMNS;
-            output.fetch(next + (row + next_row) * output.row_stride, columns);
-            for_tile_size!(count, vectors, |ROWS, VECTORS| {
-                let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
-                if whole {
-                    let sums = finish_sums(s, sums, output, start, at, part);
-                    if curved {
-                        store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
+    s.call(MultiplyPanel {
+        groups,
+        rows,
+        panel,
+        part,
+        output,
+        row,
+        column,
+        pieces,
+        prefetch,
+    });
+}
+
+/// The arguments of [`multiply_panel`], whose caller vouches for them.
+struct MultiplyPanel<'a> {
+    groups: &'a [f32],
+    rows: usize,
+    panel: &'a [f32],
+    part: DepthPart,
+    output: &'a Output<'a>,
+    row: usize,
+    column: usize,
+    pieces: &'a [Piece],
+    prefetch: &'a mut Prefetch,
+}
+
+impl Kernel for MultiplyPanel<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let MultiplyPanel {
+            groups,
+            rows,
+            panel,
+            part,
+            output,
+            row,
+            column,
+            pieces,
+            prefetch,
+        } = self;
+        let columns: usize = pieces.iter().map(|piece| piece.len).sum();
+        let vectors = columns.div_ceil(LANES);
+        debug_assert!(
+            groups.len() >= groups_len(rows, part.depth)
+                && panel.len() >= vectors * LANES * part.depth
+        );
+        let activation = output.epilogue.activation;
+        let whole = pieces.len() == 1 && columns == vectors * LANES;
+        let curved = part.last && is_curved(activation);
+        // Short sums are over before memory answers: then ask for later tiles.
+        let ahead = TILE_ROWS * (FETCH_DEPTH / part.depth);
+        let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
+        let mut done = 0;
+        while done < rows {
+            let count = (rows - done).min(TILE_ROWS);
+            let (a, b) = (groups[done * part.depth..].as_ptr(), panel.as_ptr());
+            let at = (row + done, column);
+            // SAFETY: the operands are as long as the caller promises, and so is the output.
+            unsafe {
+                let start = pieces[0].offset + (row + done) * output.row_stride;
+                // Past the last row follow the next panel's first ones.
+                let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
+                let next = pieces[0].offset + turns * TILE_COLUMNS;
+                output.fetch(next + (row + next_row) * output.row_stride, columns);
+                for_tile_size!(count, vectors, |ROWS, VECTORS| {
+                    let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
+                    if whole {
+                        let sums = finish_sums(s, sums, output, start, at, part);
+                        if curved {
+                            store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
+                        } else {
+                            store(s, sums, output.y.add(start), output.row_stride, false);
+                        }
                     } else {
-                        store(s, sums, output.y.add(start), output.row_stride, false);
+                        store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
                     }
-                } else {
-                    store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
-                }
-            });
-            if !whole {
-                for piece in pieces {
-                    finish_piece(s, &tile, count, output, at, piece, part);
-                }
-            } else if curved {
-                let y = output.y.add(start);
-                // Spelled out, so that the loops over the common ones have no match inside.
-                let stride = output.row_stride;
-                match activation {
-                    Activation::Silu => {
-                        activate(s, &tile, y, stride, count, vectors, Activation::Silu)
+                });
+                if !whole {
+                    for piece in pieces {
+                        finish_piece(s, &tile, count, output, at, piece, part);
                     }
-                    Activation::Gelu => {
-                        activate(s, &tile, y, stride, count, vectors, Activation::Gelu)
+                } else if curved {
+                    let y = output.y.add(start);
+                    // Spelled out, so that the loops over the common ones have no match inside.
+                    let stride = output.row_stride;
+                    match activation {
+                        Activation::Silu => {
+                            activate(s, &tile, y, stride, count, vectors, Activation::Silu)
+                        }
+                        Activation::Gelu => {
+                            activate(s, &tile, y, stride, count, vectors, Activation::Gelu)
+                        }
+                        other => activate(s, &tile, y, stride, count, vectors, other),
                     }
-                    other => activate(s, &tile, y, stride, count, vectors, other),
                 }
             }
+            prefetch.step();
+            done += count;
         }
-        prefetch.step();
-        done += count;
     }
 }
 

@@ -3,21 +3,11 @@
 use std::arch::x86_64::*;
 
 use super::{LANES, Simd};
+use crate::isa::Kernel;
 
 /// Proof that this CPU has AVX2 and FMA.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2(());
-
-impl Avx2 {
-    /// The proof, unproven.
-    ///
-    /// # Safety
-    /// The CPU must support AVX2 and FMA.
-    #[inline(always)]
-    pub unsafe fn new_unchecked() -> Avx2 {
-        Avx2(())
-    }
-}
 
 /// 8 set lanes, then 8 clear ones: a window that starts at 8 - n sets the first n.
 static MASKS: [i32; 2 * LANES] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -74,6 +64,12 @@ fn settle(mut a: __m256) -> __m256 {
     a
 }
 
+/// A kernel compiled for AVX2 and FMA.
+#[target_feature(enable = "avx2,fma")]
+pub(crate) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2(()))
+}
+
 /// Wraps intrinsics that need nothing but the CPU's support.
 macro_rules! supported {
     ($e:expr) => {
@@ -86,6 +82,11 @@ impl Simd for Avx2 {
     type V = __m256;
     type Mask = __m256;
     type Keys = __m256d;
+
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        supported!(run_avx2(kernel))
+    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> __m256 {

@@ -10,9 +10,14 @@ mod quad;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use avx2::run_avx2;
+pub(crate) use portable::run_portable;
 pub use portable::{Halves, Portable};
 #[cfg(any(test, not(target_arch = "x86_64")))]
 pub use quad::Array4;
+
+use crate::isa::Kernel;
 
 /// Lanes of a vector, on every instruction set (so packed layouts are shared).
 pub const LANES: usize = 8;
@@ -28,6 +33,9 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type Mask: Copy;
     /// A vector of 4 keys of 64 bits: a float that is not negative above the bits of another one that is not.
     type Keys: Copy;
+
+    /// Runs a kernel as a call of its own, compiled once for all that call it: for large parts that several kernels share.
+    fn call<K: Kernel>(self, kernel: K) -> K::Output;
 
     /// All lanes the same.
     fn splat(self, value: f32) -> Self::V;

@@ -4,6 +4,7 @@ use std::marker::PhantomData;
 
 use super::quad::{Native4, Quad};
 use super::{LANES, Simd};
+use crate::isa::Kernel;
 
 /// Floats of a half.
 const HALF: usize = LANES / 2;
@@ -27,6 +28,16 @@ impl<Q> Default for Halves<Q> {
     fn default() -> Halves<Q> {
         Halves::new()
     }
+}
+
+/// A kernel compiled for every CPU.
+pub(crate) fn run_portable<K: Kernel>(kernel: K) -> K::Output {
+    Portable::new().call(kernel)
+}
+
+#[inline(never)]
+fn run_halves<Q: Quad, K: Kernel>(s: Halves<Q>, kernel: K) -> K::Output {
+    kernel.run(s)
 }
 
 /// Some floats at `p`, then zeros. A call, because it stands in every kernel and only ends of rows need it.
@@ -66,6 +77,11 @@ impl<Q: Quad> Simd for Halves<Q> {
     type V = [Q; 2];
     type Mask = [Q::Mask; 2];
     type Keys = [Q::Pair; 2];
+
+    #[inline(always)]
+    fn call<K: Kernel>(self, kernel: K) -> K::Output {
+        run_halves(self, kernel)
+    }
 
     #[inline(always)]
     fn splat(self, value: f32) -> [Q; 2] {

@@ -150,7 +150,11 @@ impl<const K: usize, const STEP: usize> Kernel for Planes<'_, K, STEP> {
                 let done = first_row * width..(first_row + count) * width;
                 rows.convolve::<S, K, STEP>(s, &mut y[done.start..]);
                 let residual = residual.map(|residual| &residual[done.clone()]);
-                finish(s, &mut y[done.clone()], residual, epilogue.activation);
+                s.call(Finish {
+                    outputs: &mut y[done.clone()],
+                    residual,
+                    activation: epilogue.activation,
+                });
                 if sums.is_some() {
                     sum = add_all(s, sum, &y[done]);
                 }
@@ -164,19 +168,30 @@ impl<const K: usize, const STEP: usize> Kernel for Planes<'_, K, STEP> {
 }
 
 /// Adds the residual and activates finished rows, which are still in the first-level cache.
-#[inline(always)]
-fn finish<S: Simd>(s: S, outputs: &mut [f32], residual: Option<&[f32]>, activation: Activation) {
-    if let Some(residual) = residual {
-        for (y, residual) in outputs.chunks_mut(LANES).zip(residual.chunks(LANES)) {
-            s.write(y, s.add(s.read(y), s.read(residual)));
+struct Finish<'a> {
+    outputs: &'a mut [f32],
+    residual: Option<&'a [f32]>,
+    activation: Activation,
+}
+
+impl Kernel for Finish<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let outputs = self.outputs;
+        if let Some(residual) = self.residual {
+            for (y, residual) in outputs.chunks_mut(LANES).zip(residual.chunks(LANES)) {
+                s.write(y, s.add(s.read(y), s.read(residual)));
+            }
         }
-    }
-    match activation {
-        Activation::Identity => {}
-        // Spelled out, so that their loops have no match inside.
-        Activation::Relu => activate(s, outputs, Activation::Relu),
-        Activation::Silu => activate(s, outputs, Activation::Silu),
-        other => activate(s, outputs, other),
+        match self.activation {
+            Activation::Identity => {}
+            // Spelled out, so that their loops have no match inside.
+            Activation::Relu => activate(s, outputs, Activation::Relu),
+            Activation::Silu => activate(s, outputs, Activation::Silu),
+            other => activate(s, outputs, other),
+        }
     }
 }
 
