@@ -456,14 +456,9 @@ fn a_full_disk_stops_the_run_and_leaves_what_was_written() {
 /// once they were seen often enough.
 #[test]
 fn photographs_are_learned_by_heart() {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let root = std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from);
-    let data = root.join("data/cub200");
-    if !data.is_dir() {
-        let data = data.display();
-        println!("skipped: {data} does not exist (set PERCEPT_SHARED)");
+    let Some(data) = percept_testing::shared("data/cub200") else {
         return;
-    }
+    };
     let place = tempfile::tempdir().expect("a folder");
     let mut train = percept();
     train.args(["train", "paco", "-q", "--epochs", "60"]);

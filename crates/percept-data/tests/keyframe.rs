@@ -1,21 +1,12 @@
 //! A real keyframe of nuScenes, read where `PERCEPT_SHARED` (default: `../shared`) has it.
 
-use std::path::{Path, PathBuf};
-
 use percept_data::points::{CAMERA_CHANNELS, LidarDataset};
-
-fn shared() -> PathBuf {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from)
-}
 
 #[test]
 fn boxes_of_a_real_keyframe_fall_into_its_pictures() {
-    let folder = shared().join("data/nuscenes");
-    if !folder.is_dir() {
-        eprintln!("skipped: no keyframe at {}", folder.display());
+    let Some(folder) = percept_testing::shared("data/nuscenes") else {
         return;
-    }
+    };
     let frame = LidarDataset::open(&folder).unwrap().frame(0, 1).unwrap();
     let channels: Vec<_> = frame.cameras.iter().map(|c| c.channel.as_str()).collect();
     assert_eq!(channels, CAMERA_CHANNELS);

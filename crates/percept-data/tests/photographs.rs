@@ -1,21 +1,12 @@
 //! Real photographs, read where `PERCEPT_SHARED` (default: `../shared`) has them.
 
-use std::path::{Path, PathBuf};
-
 use percept_data::classification::{ImageDataset, read_image_folder};
-
-fn shared() -> PathBuf {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from)
-}
 
 #[test]
 fn five_classes_of_cub_are_read() {
-    let root = shared().join("data/cub200");
-    if !root.is_dir() {
-        eprintln!("skipped: no photographs at {}", root.display());
+    let Some(root) = percept_testing::shared("data/cub200") else {
         return;
-    }
+    };
     let images = read_image_folder(&root)
         .expect("a folder of classes")
         .images;

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::aligned::{AlignedBuf, FLOATS_PER_LINE};
 use crate::isa::{Isa, IsaError};
-use crate::pool::Pool;
+use crate::threads::Pool;
 
 /// More threads than any machine we know; above it is a typing error.
 pub const MAX_THREADS: usize = 1024;

@@ -22,7 +22,6 @@ pub mod math;
 pub mod norm;
 pub mod optimiser;
 pub mod points;
-pub mod pool;
 pub mod pool2d;
 mod radix;
 pub mod random;
@@ -37,6 +36,7 @@ pub mod spd;
 pub mod strides;
 #[cfg(test)]
 mod testing;
+pub mod threads;
 pub mod voxelize;
 
 pub use activation::Activation;

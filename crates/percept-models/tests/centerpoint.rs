@@ -7,7 +7,8 @@ use lidar::{Outputs, SYNTH, network, run};
 use percept_engine::{Mode, Options};
 use percept_graph::Graph;
 use percept_models::centerpoint::CenterPoint;
-use stored::{Golden, shared};
+use percept_testing::shared;
+use stored::Golden;
 
 const EXACT: Options = Options {
     mode: Mode::Exact,

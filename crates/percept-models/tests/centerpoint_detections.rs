@@ -7,7 +7,8 @@ use lidar::{Outputs, SYNTH, network, run};
 use percept_engine::{Empty, Mode, Options};
 use percept_models::centerpoint::decode::{DecodeConfig, Detection, HeadMaps, decode};
 use percept_models::centerpoint::{CenterPoint, HEADS, read_detections};
-use stored::{Golden, shared};
+use percept_testing::shared;
+use stored::Golden;
 
 const FAST: Options = Options {
     mode: Mode::Fast,

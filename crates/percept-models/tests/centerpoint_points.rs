@@ -4,7 +4,8 @@ mod stored;
 
 use percept_data::points::read_merged_f16;
 use percept_kernels::voxelize::{VoxelGrid, voxelize};
-use stored::{Golden, shared};
+use percept_testing::shared;
+use stored::Golden;
 
 /// The grid of voxels of 0.075 m, over this many metres to each side.
 fn grid(reach_m: f32) -> VoxelGrid {

@@ -8,7 +8,8 @@ mod stored;
 
 use golden::Case;
 use percept_engine::Mode;
-use stored::{Golden, shared};
+use percept_testing::shared;
+use stored::Golden;
 
 const VISION: f64 = 1e-4;
 /// `fast` mode: 1e-3 of the output's standard deviation.

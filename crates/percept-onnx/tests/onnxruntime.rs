@@ -20,7 +20,7 @@ const TOLERANCE: f32 = 1e-4;
 fn python() -> Option<OsString> {
     let python = std::env::var_os("PERCEPT_PYTHON");
     if python.is_none() {
-        eprintln!("skipped: PERCEPT_PYTHON names no Python with onnxruntime");
+        percept_testing::skipped("PERCEPT_PYTHON names no Python with onnxruntime");
     }
     python
 }

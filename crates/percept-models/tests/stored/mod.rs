@@ -1,6 +1,6 @@
 //! Reference outputs: fixtures of this repository, and whole references where they exist.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
@@ -50,20 +50,4 @@ impl Golden {
             .map(|&index| index as usize)
             .collect()
     }
-}
-
-#[allow(dead_code)] // not every test file has a larger reference
-/// The folder of whole references, or a plain word that it is not there.
-pub fn shared(part: &str) -> Option<PathBuf> {
-    let default = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let root = std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from);
-    let folder = root.join(part);
-    if !folder.is_dir() {
-        println!(
-            "skipped: {} does not exist (set PERCEPT_SHARED)",
-            folder.display()
-        );
-        return None;
-    }
-    Some(folder)
 }
