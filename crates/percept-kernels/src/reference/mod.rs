@@ -3,6 +3,7 @@
 //! They say what a kernel computes in the fewest words, take the same shape types as the fast
 //! kernel, and are what its property tests compare with. They also run whole graphs in f64.
 
+mod aggregate;
 mod attention;
 mod boxes;
 mod conv;
@@ -20,6 +21,9 @@ mod softmax;
 mod sparse;
 mod voxelize;
 
+pub use aggregate::aggregate;
+#[cfg(test)]
+pub(crate) use aggregate::aggregate_point;
 pub use attention::attention;
 pub use boxes::{iou_bev, suppress};
 pub use conv::{conv_transpose2d, conv2d};

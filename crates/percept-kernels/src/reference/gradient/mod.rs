@@ -1,6 +1,7 @@
 //! Gradients by their definition.
 
 mod activation;
+mod aggregate;
 mod attention;
 mod conv;
 mod norm;
@@ -9,6 +10,7 @@ mod resize;
 mod sparse;
 
 pub use activation::{activation_gradient, activation_slope, softmax_gradient};
+pub use aggregate::aggregate_gradient;
 pub use attention::packed_attention_gradient;
 pub use conv::{conv2d_input_gradient, conv2d_weight_gradient};
 pub use norm::{batch_norm_gradient, batch_norm_training, layer_norm_gradient};
