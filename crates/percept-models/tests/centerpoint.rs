@@ -7,8 +7,7 @@ use lidar::{Outputs, SYNTH, network, run};
 use percept_engine::{Mode, Options};
 use percept_graph::Graph;
 use percept_models::centerpoint::CenterPoint;
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 const EXACT: Options = Options {
     mode: Mode::Exact,

@@ -5,8 +5,7 @@ mod stored;
 use percept_kernels::boxes::{BevBox, iou_bev, suppress};
 use percept_models::centerpoint::decode::{DecodeConfig, Detection, HeadMaps, decode};
 use percept_models::centerpoint::{CenterPoint, HEADS};
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 /// Absolute, on every number of a box.
 const BOXES: f32 = 1e-4;

@@ -7,8 +7,7 @@ use lidar::{Outputs, SYNTH, network, run};
 use percept_engine::{Empty, Mode, Options};
 use percept_models::centerpoint::decode::{DecodeConfig, Detection, HeadMaps, decode};
 use percept_models::centerpoint::{CenterPoint, HEADS, read_detections};
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 const FAST: Options = Options {
     mode: Mode::Fast,

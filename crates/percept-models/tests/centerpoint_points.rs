@@ -4,8 +4,7 @@ mod stored;
 
 use percept_data::points::read_merged_f16;
 use percept_kernels::voxelize::{VoxelGrid, voxelize};
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 /// The grid of voxels of 0.075 m, over this many metres to each side.
 fn grid(reach_m: f32) -> VoxelGrid {

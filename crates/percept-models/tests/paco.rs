@@ -13,8 +13,7 @@ use percept_engine::{Options, Program};
 use percept_graph::{Graph, Tensor, ValueId, WeightError, WeightSource, differentiate};
 use percept_kernels::Cpu;
 use percept_models::paco::{Backbone, LABELS, LossForm, Paco};
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 /// Relative to a tensor's largest value. Features and parts are f32, and a ridge of 1e-5 enlarges their rounding.
 const PUBLISHED: f64 = 1e-3;

@@ -8,8 +8,7 @@ mod stored;
 
 use golden::Case;
 use percept_engine::Mode;
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 const VISION: f64 = 1e-4;
 /// `fast` mode: 1e-3 of the output's standard deviation.

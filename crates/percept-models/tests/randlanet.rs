@@ -15,8 +15,7 @@ use percept_graph::{
 };
 use percept_kernels::Cpu;
 use percept_models::randlanet::{Cloud, KnnCache, RandLaNet, Variant, inputs};
-use percept_testing::shared;
-use stored::Golden;
+use stored::{Golden, shared};
 
 /// Of the deviation of the logits, in exact and in fast mode.
 const EXACT: f64 = 1e-4;

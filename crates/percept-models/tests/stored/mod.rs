@@ -4,6 +4,8 @@ use std::path::Path;
 
 use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
+#[allow(unused_imports)] // not every test file has a larger reference
+pub use percept_testing::shared;
 
 /// A file of reference outputs.
 pub struct Golden {
