@@ -4,10 +4,12 @@
 //! what is wrong in it, and tell the corrupt from what is only not supported.
 
 pub mod arrays;
+mod assembled;
 pub mod augment;
 pub mod checkpoint;
 pub mod classification;
 pub mod error;
+mod example;
 pub mod images;
 pub mod load_report;
 pub mod loader;
@@ -22,7 +24,9 @@ mod setting;
 pub mod weights;
 mod zip;
 
+pub use assembled::Assembled;
 pub use error::{FaultKind, FileError};
+pub use example::{BatchError, Example};
 pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use percept_store::atomic;

@@ -93,6 +93,14 @@ impl Sample {
         }
     }
 
+    /// The numbers that this part is.
+    pub fn tensor(&self, part: &str) -> Result<&Tensor<'static>, SampleError> {
+        match self.part(part)? {
+            Datum::Tensor(tensor) => Ok(tensor),
+            other => Err(self.other_kind(part, "a tensor", other)),
+        }
+    }
+
     /// The class that this part is.
     pub fn class(&self, part: &str) -> Result<usize, SampleError> {
         match self.part(part)? {

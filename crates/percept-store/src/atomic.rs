@@ -5,7 +5,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use tempfile::Builder;
+use tempfile::{Builder, NamedTempFile};
 
 /// Writes the file at `path` beside its place and renames it when it is complete.
 ///
@@ -27,29 +27,103 @@ pub fn write_atomically<T, E: From<io::Error>>(
     path: &Path,
     write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
 ) -> Result<T, E> {
-    // Following links first keeps a linked output a link.
-    let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    if fs::metadata(&target).is_ok_and(|existing| !existing.is_file() && !existing.is_dir()) {
-        return write_buffered(OpenOptions::new().write(true).open(&target)?, write);
+    let mut file = AtomicFile::create(path)?;
+    let value = write(&mut file)?;
+    file.finish()?;
+    Ok(value)
+}
+
+/// A file that is written bit by bit and appears at its place when it is finished: [`write_atomically`] for those who cannot
+/// write it in one go. Dropped unfinished, it is removed.
+#[derive(Debug)]
+pub struct AtomicFile {
+    writer: BufWriter<Place>,
+    target: PathBuf,
+}
+
+/// Where bytes go meanwhile.
+#[derive(Debug)]
+enum Place {
+    /// Into a file beside the target.
+    Beside(NamedTempFile),
+    /// Into a device or pipe.
+    Direct(fs::File),
+}
+
+impl AtomicFile {
+    /// Begins the file that is to be at `path`.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        // Following links first keeps a linked output a link.
+        let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let is_special = |existing: fs::Metadata| !existing.is_file() && !existing.is_dir();
+        let place = if fs::metadata(&target).is_ok_and(is_special) {
+            Place::Direct(OpenOptions::new().write(true).open(&target)?)
+        } else {
+            let mut builder = Builder::new();
+            builder.prefix(TEMPORARY_PREFIX).suffix(TEMPORARY_SUFFIX);
+            #[cfg(unix)]
+            {
+                // Temporary files are private by default; an output is as public as the user's umask says.
+                use std::os::unix::fs::PermissionsExt;
+                builder.permissions(fs::Permissions::from_mode(0o666));
+            }
+            Place::Beside(builder.tempfile_in(folder_of(&target))?)
+        };
+        Ok(Self {
+            writer: BufWriter::with_capacity(1 << 18, place),
+            target,
+        })
     }
-    let folder = match target.parent() {
+
+    /// Brings the whole file to its place and to the disk.
+    pub fn finish(self) -> io::Result<()> {
+        match self.writer.into_inner().map_err(io::Error::from)? {
+            Place::Direct(mut file) => file.flush(),
+            Place::Beside(temporary) => {
+                temporary.as_file().sync_all()?;
+                let persisted = temporary.persist(&self.target);
+                persisted.map_err(|failed| failed.error)?;
+                sync_folder(folder_of(&self.target))
+            }
+        }
+    }
+}
+
+impl Write for AtomicFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.writer.write(bytes)
+    }
+
+    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.writer.write_all(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.writer.flush()
+    }
+}
+
+impl Write for Place {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Beside(file) => file.write(bytes),
+            Self::Direct(file) => file.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Beside(file) => file.flush(),
+            Self::Direct(file) => file.flush(),
+        }
+    }
+}
+
+fn folder_of(target: &Path) -> &Path {
+    match target.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    };
-    let mut builder = Builder::new();
-    builder.prefix(TEMPORARY_PREFIX).suffix(TEMPORARY_SUFFIX);
-    #[cfg(unix)]
-    {
-        // Temporary files are private by default; an output is as public as the user's umask says.
-        use std::os::unix::fs::PermissionsExt;
-        builder.permissions(fs::Permissions::from_mode(0o666));
     }
-    let mut temporary = builder.tempfile_in(folder)?;
-    let value = write_buffered(temporary.as_file_mut(), write)?;
-    temporary.as_file().sync_all()?;
-    temporary.persist(&target).map_err(|failed| failed.error)?;
-    sync_folder(folder)?;
-    Ok(value)
 }
 
 const TEMPORARY_PREFIX: &str = ".percept-";
@@ -96,16 +170,6 @@ pub fn sync_folder(folder: &Path) -> io::Result<()> {
         Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied) => Ok(()),
         done => done,
     }
-}
-
-fn write_buffered<T, E: From<io::Error>>(
-    file: impl Write,
-    write: impl FnOnce(&mut dyn Write) -> Result<T, E>,
-) -> Result<T, E> {
-    let mut writer = BufWriter::with_capacity(1 << 18, file);
-    let value = write(&mut writer)?;
-    writer.flush()?;
-    Ok(value)
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use thiserror::Error;
 
 pub use self::integers::{NpyInteger, read_npy_integers, write_npy_integers};
 pub use self::npy::{read_npy, write_npy};
-pub use self::npz::{read_npz, write_npz};
+pub use self::npz::{NpzWriter, read_npz, write_npz};
 use crate::error::FaultKind;
 use crate::zip::ZipFault;
 use percept_graph::DType;

@@ -1,15 +1,16 @@
 //! `.npz`: a zip archive with one `NAME.npy` an array.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ::zip::ZipWriter;
+use ::zip::write::StreamWriter;
 use percept_kernels::MappedFile;
 
 use super::ArrayFault;
 use super::npy::{encode_header, parse_npy};
-use crate::atomic::write_atomically;
-use crate::error::{Fault, FileError, describe_content};
+use crate::atomic::AtomicFile;
+use crate::error::{FileError, describe_content};
 use crate::zip::{ZipDirectory, add_entry};
 use percept_graph::Tensor;
 
@@ -43,16 +44,45 @@ fn parse_npz(file: &[u8]) -> Result<Vec<(String, Tensor<'static>)>, ArrayFault> 
 
 /// Writes named `arrays` as a `.npz` file, beside and renamed. The same arrays give the same file.
 pub fn write_npz(path: &Path, arrays: &[(String, Tensor<'_>)]) -> Result<(), FileError> {
-    write_atomically(path, |file| -> Result<(), Fault> {
-        let mut zip = ZipWriter::new_stream(file);
-        for (name, tensor) in arrays {
-            let header = encode_header(tensor).map_err(|fault| fault.of_array(name))?;
-            add_entry(&mut zip, &format!("{name}.npy"), &[&header, tensor.bytes()])?;
-        }
-        zip.finish().map_err(io::Error::from)?;
-        Ok(())
-    })
-    .map_err(|fault| FileError::new(path, fault))
+    let mut writer = NpzWriter::create(path)?;
+    for (name, tensor) in arrays {
+        writer.add(name, tensor)?;
+    }
+    writer.finish()
+}
+
+/// A `.npz` file that is written array by array and appears when it is finished.
+pub struct NpzWriter {
+    path: PathBuf,
+    zip: ZipWriter<StreamWriter<AtomicFile>>,
+}
+
+impl NpzWriter {
+    /// Begins a file.
+    pub fn create(path: &Path) -> Result<Self, FileError> {
+        let file = AtomicFile::create(path).map_err(|error| FileError::new(path, error))?;
+        Ok(Self {
+            path: path.to_owned(),
+            zip: ZipWriter::new_stream(file),
+        })
+    }
+
+    /// Adds an array.
+    pub fn add(&mut self, name: &str, tensor: &Tensor<'_>) -> Result<(), FileError> {
+        let header = encode_header(tensor).map_err(|fault| fault.of_array(name));
+        let header = header.map_err(|fault| FileError::new(&self.path, fault))?;
+        let parts = [&header, tensor.bytes()];
+        let added = add_entry(&mut self.zip, &format!("{name}.npy"), &parts);
+        added.map_err(|error| FileError::new(&self.path, error))
+    }
+
+    /// Brings the whole file to its place.
+    pub fn finish(self) -> Result<(), FileError> {
+        let finished = self.zip.finish().map_err(io::Error::from);
+        finished
+            .and_then(|stream| stream.into_inner().finish())
+            .map_err(|error| FileError::new(&self.path, error))
+    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub use cloud::{
 };
 pub use dataset::LidarDataset;
 pub use error::PointsError;
-pub use file::{PlyPoints, PointCloud, PointFormat, read_points, write_ply};
+pub use file::{PlyPoints, PointCloud, PointFormat, read_frame, read_points, write_ply};
 pub use frame::{
     Box3d, EGO_HALF_EXTENT_M, LidarConvention, LidarFrame, ObjectClass, Point, append_older_sweep,
 };

@@ -5,13 +5,14 @@ mod header;
 mod write;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use percept_kernels::MappedFile;
 
 pub use self::fault::SafetensorsFault;
 use self::header::{Entry, Header, dtype_named};
-pub use self::write::write_safetensors;
+pub use self::write::{SafetensorsWriter, write_safetensors};
 use crate::error::FileError;
 use crate::weights::{TensorSource, missing};
 use percept_graph::{DType, Tensor, WeightError};
@@ -19,15 +20,41 @@ use percept_graph::{DType, Tensor, WeightError};
 /// A safetensors file, mapped into memory.
 pub struct Safetensors {
     path: PathBuf,
-    file: MappedFile,
+    file: Content,
     header: Header,
     index: HashMap<String, usize>,
+}
+
+/// Where the bytes are.
+enum Content {
+    Mapped(MappedFile),
+    Embedded(&'static [u8]),
+}
+
+impl Deref for Content {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(file) => file,
+            Self::Embedded(bytes) => bytes,
+        }
+    }
 }
 
 impl Safetensors {
     /// Opens the file and checks its whole header; tensor data is read when asked for.
     pub fn open(path: &Path) -> Result<Safetensors, FileError> {
         let file = MappedFile::open(path).map_err(|error| FileError::new(path, error))?;
+        Self::parse(path, Content::Mapped(file))
+    }
+
+    /// The file that is part of the program; errors call it `name`.
+    pub fn embedded(name: &str, bytes: &'static [u8]) -> Result<Safetensors, FileError> {
+        Self::parse(Path::new(name), Content::Embedded(bytes))
+    }
+
+    fn parse(path: &Path, file: Content) -> Result<Safetensors, FileError> {
         let header = Header::parse(&file).map_err(|fault| FileError::new(path, fault))?;
         let names = header.entries.iter().map(|entry| entry.name.clone());
         Ok(Safetensors {
@@ -86,8 +113,8 @@ impl TensorSource for Safetensors {
     }
 
     fn release(&self, name: &str) {
-        if let Some(entry) = self.entry(name) {
-            self.file.release(entry.bytes.clone());
+        if let (Some(entry), Content::Mapped(file)) = (self.entry(name), &self.file) {
+            file.release(entry.bytes.clone());
         }
     }
 

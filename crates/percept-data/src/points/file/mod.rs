@@ -12,7 +12,7 @@ use std::str::FromStr;
 use half::f16;
 
 pub use self::ply_write::{PlyPoints, write_ply};
-use super::cloud::{f32_columns, split_rows};
+use super::cloud::{f32_columns, read_velodyne, split_rows};
 use super::error::{PointsError, read_bytes};
 use super::frame::{LidarConvention, LidarFrame, Point};
 use crate::arrays::read_npy;
@@ -205,6 +205,34 @@ pub fn read_points(path: &Path, format: Option<PointFormat>) -> Result<PointClou
         PointFormat::Ply => ply::parse(path, &bytes),
         PointFormat::Npy => array_points(path),
     }
+}
+
+/// Reads the points of a file as a frame: those of KITTI's format as KITTI has them, all others as nuScenes does.
+pub fn read_frame(path: &Path, format: Option<PointFormat>) -> Result<LidarFrame, PointsError> {
+    let format = match format {
+        Some(format) => format,
+        None => {
+            let length = std::fs::metadata(path).map_err(|error| PointsError::io(path, error))?;
+            PointFormat::guess(path, length.len() as usize)?
+        }
+    };
+    if format == PointFormat::Kitti {
+        let cloud = read_velodyne(path)?;
+        return Ok(LidarFrame::from_cloud(LidarConvention::Kitti, cloud));
+    }
+    let cloud = read_points(path, Some(format))?;
+    let (rows, _) = cloud.values.as_chunks::<{ PointCloud::CHANNELS }>();
+    let point = |&[x, y, z, intensity, age_s]: &[f32; PointCloud::CHANNELS]| Point {
+        position: [x, y, z],
+        intensity,
+        age_s,
+        ring: None,
+    };
+    let points = rows.iter().map(point).collect();
+    Ok(LidarFrame {
+        dropped_non_finite: cloud.dropped_non_finite,
+        ..LidarFrame::from_points(LidarConvention::NuScenes, points)
+    })
 }
 
 /// The columns of a row of five f16.
