@@ -49,7 +49,7 @@ class Bench:
         tensors.write(self.input("bev"), self.outputs("percept", "centerpoint-sparse", "keyframe"))
 
     def ours(self, model, source, threads, name="percept", options=()):
-        command = [self.percept, "bench", model, "--input-tensors", self.input(source), *options]
+        command = [self.percept, "bench", model, "--input", self.input(source), *options]
         return Contender(name, [*command, "--threads", str(threads), "--paced"], threads)
 
     def theirs(self, engine, model, source, threads):
@@ -62,7 +62,7 @@ class Bench:
     def outputs(self, engine, model, source):
         path = self.directory / "outputs.safetensors"
         if engine == "percept":
-            run([self.percept, "run", model, "--input-tensors", self.input(source), "--save", path])
+            run([self.percept, "run", model, "--input", self.input(source), "--save", path])
         else:
             run([*self.worker(engine, model, source), "--threads", "1", "--warmup", "0", "--save", path])
         return tensors.read(path)

@@ -112,7 +112,7 @@ class Bench:
         path = self.file(work, f"{engine}.safetensors")
         if engine == "percept":
             options = work.percept_options()
-            run([self.percept, "run", *options, "--input-tensors", self.file(work, INPUT), "--save", path])
+            run([self.percept, "run", *options, "--input", self.file(work, INPUT), "--save", path])
         else:
             run([*self.worker(engine, work, threads=1), "--warmup", "0", "--save", path])
         return tensors.read(path)

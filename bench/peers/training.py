@@ -83,7 +83,7 @@ class Bench:
 
     def ours(self, work, threads, options=(), name="percept"):
         command = [self.percept, "bench", work.model, "--train", "--quiet", "--threads", str(threads), "--paced", *options]
-        given = ["--input-tensors", self.input] if work.is_loss else ["--batch", str(work.batch)]
+        given = ["--input", self.input] if work.is_loss else ["--batch", str(work.batch)]
         return Contender(name, [*command, *given], threads)
 
     def theirs(self, work, threads):
@@ -96,7 +96,7 @@ class Bench:
     def agree(self, work):
         """Both losses of the same parts; PyTorch's in f64, which percept has inside."""
         path = self.directory / "outputs.safetensors"
-        run([self.percept, "run", work.model, "--input-tensors", self.input, "--save", path])
+        run([self.percept, "run", work.model, "--input", self.input, "--save", path])
         ours = tensors.read(path)
         run([*self.worker(work), "--threads", "1", "--warmup", "0", "--save", path])
         theirs = tensors.read(path)

@@ -5,6 +5,8 @@ use std::fmt::Display;
 /// Exit codes that scripts can rely on. 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// The reader of standard output has all that it wants (`percept ... | head`).
+    ReaderLeft = 0,
     /// A check ran and failed.
     CheckFailed = 1,
     /// The command line asks for something that does not exist or cannot be.
@@ -13,6 +15,8 @@ pub enum Exit {
     BadInput = 3,
     /// A bug of percept.
     Bug = 4,
+    /// Ctrl-C, by the code that shells know it by; what was computed is kept.
+    Interrupted = 130,
 }
 
 /// Why a verb stopped.
@@ -81,6 +85,43 @@ impl From<percept_data::FileError> for Fail {
             hint,
             ..Fail::new(Exit::BadInput, error.into())
         }
+    }
+}
+
+impl From<percept_data::SampleError> for Fail {
+    fn from(error: percept_data::SampleError) -> Self {
+        use percept_data::SampleError;
+        let hint = match &error {
+            SampleError::File(error) => error.hint(),
+            SampleError::Points(error) => error.hint(),
+            _ => None,
+        };
+        let hint = hint.map(str::to_owned);
+        Self {
+            hint,
+            ..Fail::new(Exit::BadInput, error.into())
+        }
+    }
+}
+
+impl From<percept_samples::OpenError> for Fail {
+    fn from(error: percept_samples::OpenError) -> Self {
+        let exit = match error.is_usage() {
+            true => Exit::Usage,
+            false => Exit::BadInput,
+        };
+        Fail::new(exit, error.into())
+    }
+}
+
+impl From<percept_models::CardError> for Fail {
+    fn from(error: percept_models::CardError) -> Self {
+        use percept_models::CardError;
+        let exit = match &error {
+            CardError::File(_) | CardError::Damaged { .. } => Exit::BadInput,
+            CardError::OtherNetwork { .. } | CardError::Contradiction { .. } => Exit::Usage,
+        };
+        Fail::new(exit, error.into())
     }
 }
 

@@ -1,158 +1,167 @@
-//! What goes into a network: seeded tensors, raw tensors from a file, or images.
-
-use std::path::{Path, PathBuf};
+//! What goes into a network: the options that name it, and the samples and tensors behind them.
 
 use clap::Args;
-use percept_data::TensorSource as _;
-use percept_data::safetensors::Safetensors;
-use percept_data::seeded::{Family, seeded_values};
+use percept_data::points::PointFormat;
+use percept_data::{Datum, Example, Sample, Samples};
 use percept_engine::{Memory, require_memory};
-use percept_graph::{DType, Tensor};
+use percept_kernels::Cpu;
 use percept_models::Model;
+use percept_models::intake::{InputShapes, PartKind};
+use percept_samples::{Given, OpenOptions, open};
+use percept_world::MAX_SWEEPS;
 
-use crate::fail::{Blame, Fail, Result};
-use crate::options::{Size, parse_batch};
+use crate::fail::{Fail, Result};
+use crate::options::{Common, PartSize, parse_batch};
 
-/// The shape and the seed of inputs that percept makes itself.
+/// Where samples come from.
 #[derive(Args, Clone, Debug)]
-pub struct InputArgs {
-    /// Samples at once
-    #[arg(long, value_name = "N", value_parser = parse_batch)]
-    pub batch: Option<usize>,
-    /// Height and width of the input, such as 224 or 256x704
-    #[arg(long, value_name = "HxW")]
-    pub size: Option<Size>,
+pub struct SourceArgs {
+    /// What the network looks at: files, folders, or its tensors as .safetensors, .npz or .npy; PART=PATH where a sample has
+    /// several parts (`percept models NAME` lists them) [default: a seeded input, or a sweep of the synthetic world]
+    #[arg(long, value_name = "[PART=]PATH", num_args = 1..)]
+    pub input: Vec<Given>,
     /// Seed of the input that percept makes; 0 is the public reference stream
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// Inputs of points: sweeps merged into a sample, of the synthetic world or of a nuScenes folder
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = parse_sweeps)]
+    sweeps: usize,
+    /// Inputs of points: the one frame of each folder that is wanted [default: all]
+    #[arg(long, value_name = "N")]
+    frame: Option<usize>,
+    /// Inputs of points: how files store them: nuscenes, kitti, f16x5, pcd, ply or npy [default: by name and length]
+    #[arg(long, value_name = "FORMAT")]
+    format: Option<PointFormat>,
 }
 
-/// The tensors of one run, by input name.
-pub type Tensors = Vec<(String, Tensor<'static>)>;
+/// How many samples are taken at once, and how large.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ShapeArgs {
+    /// Samples at once [default: 1]
+    #[arg(long, value_name = "N", value_parser = parse_batch)]
+    pub batch: Option<usize>,
+    /// Height and width of the input, such as 224 or 256x704; PART=HxW where a sample has several parts
+    #[arg(long, value_name = "[PART=]HxW", num_args = 1..)]
+    pub size: Vec<PartSize>,
+}
 
-impl InputArgs {
-    /// The shapes of all inputs.
-    pub fn shapes(&self, model: &Model) -> Result<Vec<(&'static str, Vec<usize>)>> {
-        let shapes = model.input_shapes(self.batch, self.size.map(|size| size.0))?;
+/// Samples, and how they are taken.
+#[derive(Args, Clone, Debug)]
+pub struct InputArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    #[command(flatten)]
+    pub shape: ShapeArgs,
+}
+
+fn parse_sweeps(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(sweeps) if (1..=MAX_SWEEPS).contains(&sweeps) => Ok(sweeps),
+        _ => Err(format!("expected 1 to {MAX_SWEEPS} sweeps")),
+    }
+}
+
+impl ShapeArgs {
+    /// The network with the sizes asked for.
+    pub fn sized(&self, model: Model) -> Result<Model> {
+        let mut model = model;
+        for asked in &self.size {
+            model = model.sized(asked.part.as_deref(), asked.size.0)?;
+        }
+        Ok(model)
+    }
+
+    /// The shapes of all inputs, which the network can take.
+    pub fn shapes(&self, model: &Model) -> Result<InputShapes> {
+        let shapes = model.input_shapes(self.batch.unwrap_or(1));
         model.graph.bind(&shapes)?;
         Ok(shapes)
     }
+}
 
-    /// Seeded values for all inputs. (Points come from the synthetic world instead: see [`crate::points`].)
-    pub fn seeded_tensors(&self, model: &Model) -> Result<Tensors> {
-        let shapes = self.shapes(model)?;
-        // Before the input itself takes the memory.
-        require_memory(&model.graph, &model.graph.bind(&shapes)?, Memory::Frugal)?;
-        Ok(shapes
-            .into_iter()
-            .map(|(name, shape)| (name.to_owned(), self.seeded(model, name, shape)))
-            .collect())
+impl InputArgs {
+    /// The samples.
+    pub fn open(&self, model: &Model, cpu: &Cpu) -> Result<Box<dyn Samples>> {
+        self.source.open(model, &self.shape, cpu)
     }
 
-    /// The seeded values of one input: the stream `input.NAME`, or `input.NAME#SEED`; integers count.
-    pub fn seeded(&self, model: &Model, name: &str, shape: Vec<usize>) -> Tensor<'static> {
-        if is_integer(model, name) {
-            return counting(shape);
+    /// The tensors of one run.
+    pub fn example(&self, model: &Model, cpu: &Cpu, common: &Common) -> Result<Example> {
+        self.source.example(model, &self.shape, cpu, common)
+    }
+}
+
+impl SourceArgs {
+    /// The samples; as many as are taken at once where percept makes them itself.
+    pub fn open(&self, model: &Model, shape: &ShapeArgs, cpu: &Cpu) -> Result<Box<dyn Samples>> {
+        if self.input.is_empty() {
+            // Before the input itself takes the memory.
+            let sizes = model.graph.bind(&shape.shapes(model)?)?;
+            require_memory(&model.graph, &sizes, Memory::Frugal)?;
         }
-        let stream = match self.seed {
-            0 => format!("input.{name}"),
-            seed => format!("input.{name}#{seed}"),
+        let options = OpenOptions {
+            count: shape.batch.unwrap_or(1),
+            seed: self.seed,
+            sweeps: self.sweeps,
+            frame: self.frame,
+            format: self.format,
+            threads: cpu.threads(),
         };
-        let values = seeded_values(Family::Vision, &stream, &shape);
-        Tensor::from_values(shape, values).expect("as many values as the shape says")
+        Ok(open(model, &self.input, &options)?)
+    }
+
+    /// The tensors of one run: of the first samples, and of those again where there are fewer than asked for.
+    pub fn example(
+        &self,
+        model: &Model,
+        shape: &ShapeArgs,
+        cpu: &Cpu,
+        common: &Common,
+    ) -> Result<Example> {
+        let samples = self.open(model, shape, cpu)?;
+        if samples.is_empty() {
+            return Err(Fail::bad_input("the input holds no samples"));
+        }
+        let mut examples: Vec<Example> = Vec::new();
+        let (mut count, asked) = (0, shape.batch.unwrap_or(1));
+        while count < asked {
+            let sample = samples.sample(examples.len() % samples.len())?;
+            note_left_out(&sample, common);
+            let example = model.example(cpu, &sample)?;
+            // What holds nothing would never be enough.
+            count += example.samples.max(1);
+            examples.push(example);
+        }
+        batch(model, examples)
     }
 }
 
-fn is_integer(model: &Model, input: &str) -> bool {
-    let inputs = model.graph.inputs().iter();
-    inputs
-        .filter(|known| known.name == input)
-        .any(|known| model.graph.value(known.value).ty.dtype == DType::I32)
+/// Examples as one run takes them.
+pub fn batch(model: &Model, examples: Vec<Example>) -> Result<Example> {
+    model.batch(examples).map_err(|error| {
+        Fail::bad_input(error).hint("give --size, or --batch 1 for samples of different sizes")
+    })
 }
 
-/// Whole numbers from 0: labels of samples that are all of different classes.
-fn counting(shape: Vec<usize>) -> Tensor<'static> {
-    let numbers: Vec<i32> = (0i32..).take(shape.iter().product()).collect();
-    Tensor::from_values(shape, numbers).expect("as many values as the shape says")
-}
-
-/// A tensor that a file holds, as a network's input takes it: f32, or whole numbers where it counts.
-pub fn read_input(
-    file: &Safetensors,
-    stored: &str,
-    model: &Model,
-    input: &str,
-) -> Result<Tensor<'static>> {
-    let tensor = file.read(stored).bad_input()?;
-    let shape = tensor.shape();
-    let named = |error| anyhow::anyhow!("`{stored}`: {error}");
-    let read = match is_integer(model, input) {
-        true => Tensor::from_values(
-            shape,
-            tensor.to_i32().map_err(named).bad_input()?.into_owned(),
-        ),
-        false => Tensor::from_values(shape, tensor.to_f32().into_owned()),
-    };
-    read.map_err(named).bad_input()
-}
-
-/// Raw input tensors from a safetensors file: `NAME` or `input.NAME` for each input.
-///
-/// A network with one input takes the file's only tensor under any name.
-pub fn read_input_tensors(path: &Path, model: &Model) -> Result<Tensors> {
-    let file = Safetensors::open(path)?;
-    let mut tensors = Vec::new();
-    for input in model.graph.inputs() {
-        let prefixed = format!("input.{}", input.name);
-        let names = file.names();
-        let stored = match names
-            .iter()
-            .find(|name| **name == input.name || **name == prefixed)
+/// Says how many points of a sample are not looked at.
+pub fn note_left_out(sample: &Sample, common: &Common) {
+    for (_, datum) in &sample.parts {
+        if let Datum::Frame(frame) = datum
+            && frame.dropped_non_finite > 0
         {
-            Some(name) => name,
-            None if model.graph.inputs().len() == 1 && names.len() == 1 => names[0],
-            None => {
-                let message = format!("{}: no tensor is named `{}`", path.display(), input.name);
-                return Err(
-                    Fail::bad_input(message).hint(format!("the file has: {}", names.join(", ")))
-                );
-            }
-        };
-        let tensor = read_input(&file, stored, model, &input.name)?;
-        tensors.push((input.name.clone(), tensor));
+            common.note(format_args!(
+                "{}: left out {} points that are NaN or infinite",
+                sample.name, frame.dropped_non_finite
+            ));
+        }
     }
-    Ok(tensors)
 }
 
-/// Image files: the given ones, and those inside given folders, in the order of their names.
-pub fn image_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for path in paths {
-        if !path.is_dir() {
-            files.push(path.clone());
-            continue;
-        }
-        let read = |error: std::io::Error| anyhow::anyhow!("{}: {error}", path.display());
-        let mut inside = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(read).bad_input()? {
-            let file = entry.map_err(read).bad_input()?.path();
-            let extension = file
-                .extension()
-                .and_then(|e| e.to_str())
-                .unwrap_or_default()
-                .to_ascii_lowercase();
-            if ["jpg", "jpeg", "png"].contains(&extension.as_str()) {
-                inside.push(file);
-            }
-        }
-        if inside.is_empty() {
-            return Err(Fail::bad_input(format!(
-                "{}: the folder has no .jpg or .png files",
-                path.display()
-            )));
-        }
-        inside.sort();
-        files.extend(inside);
+/// What samples of a network are called when they are counted.
+pub fn unit(model: &Model) -> &'static str {
+    match model.intake.parts() {
+        [part] if part.kind == PartKind::Image => "images",
+        [part] if matches!(part.kind, PartKind::Points(_)) => "sweeps",
+        _ => "samples",
     }
-    Ok(files)
 }

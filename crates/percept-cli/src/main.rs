@@ -1,12 +1,12 @@
-//! The `percept` command: thin, one file a verb.
+//! The `percept` command: thin, one file per verb.
 
-mod detections;
+mod answers;
 mod fail;
 mod inputs;
+mod interrupt;
 mod model;
 mod options;
 mod outcome;
-mod points;
 mod progress;
 mod training;
 mod verbs;
@@ -37,7 +37,8 @@ use crate::verbs::{
   percept bench resnet50 --batch 1,8            how fast it is
   percept train resnet18                        a classifier of the built-in birds
 
-Without --weights every network runs on seeded weights: right for speed and parity, meaningless for accuracy.
+Without --weights a network runs on the weights that come with it, or on seeded ones: right for speed and parity,
+meaningless for accuracy.
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 bad or corrupt input, 4 a bug of percept.")]
 struct Cli {
     #[command(subcommand)]
@@ -72,7 +73,9 @@ fn main() -> ExitCode {
         Ok(Ok(None)) => ExitCode::SUCCESS,
         Ok(Ok(Some(exit))) => ExitCode::from(exit as u8),
         Ok(Err(fail)) => {
-            report(&fail);
+            if !matches!(fail.exit, Exit::ReaderLeft | Exit::Interrupted) {
+                report(&fail);
+            }
             ExitCode::from(fail.exit as u8)
         }
         Err(_) => ExitCode::from(Exit::Bug as u8),
@@ -84,7 +87,7 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
     let (name, outcome): (&str, Outcome) = match &cli.verb {
         Verb::Models(args) => ("models", models::run(args)?),
         Verb::Inspect(args) => ("inspect", inspect::run(args)?),
-        Verb::Run(args) => ("run", run::run(args, common)?),
+        Verb::Run(args) => return run::run(args, common).map(|()| None),
         Verb::Profile(args) => ("profile", profile::run(args, common)?),
         Verb::Bench(args) => match bench::run(args, common)? {
             Some(outcome) => ("bench", outcome),

@@ -161,6 +161,28 @@ impl std::fmt::Display for Size {
     }
 }
 
+/// The size of a part, or of every part that has one: `256x704` or `camera=256x704`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartSize {
+    pub part: Option<String>,
+    pub size: Size,
+}
+
+impl std::str::FromStr for PartSize {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (part, size) = match text.split_once('=') {
+            Some((part, size)) => (Some(part.to_owned()), size),
+            None => (None, text),
+        };
+        Ok(Self {
+            part,
+            size: size.parse()?,
+        })
+    }
+}
+
 /// A batch size, 1 to 4096.
 pub fn parse_batch(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {

@@ -7,7 +7,7 @@ use percept_data::atomic::write_atomically;
 use percept_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
-use crate::fail::{Blame, Exit, Result};
+use crate::fail::{Blame, Exit, Fail, Result};
 
 /// The result of a verb.
 pub struct Outcome {
@@ -32,12 +32,7 @@ impl Outcome {
     /// Prints the text, or the record with `--json`; writes the record into `out` when given.
     pub fn deliver(mut self, verb: &str, json: bool, out: Option<&Path>) -> Result<Option<Exit>> {
         if let Value::Object(fields) = &mut self.record {
-            fields.insert("schema_version".to_owned(), json!(SCHEMA_VERSION));
-            fields.insert("verb".to_owned(), json!(verb));
-            fields.insert(
-                "percept_version".to_owned(),
-                json!(env!("CARGO_PKG_VERSION")),
-            );
+            fields.extend(origin(verb));
         }
         let mut record = serde_json::to_string_pretty(&self.record).bug()?;
         record.push('\n');
@@ -48,7 +43,7 @@ impl Outcome {
             let path = folder.join(format!("{verb}.json"));
             write_text(&path, &record)?;
         }
-        print(if json { &record } else { &self.text });
+        print(if json { &record } else { &self.text })?;
         Ok((!self.passed).then_some(Exit::CheckFailed))
     }
 }
@@ -62,10 +57,27 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
         .bad_input()
 }
 
-/// Data goes to stdout. A reader that closed the pipe (`percept ... | head`) has all it wants.
-fn print(text: &str) {
+/// What every record says of where it comes from.
+pub fn origin(verb: &str) -> [(String, Value); 3] {
+    [
+        ("schema_version", json!(SCHEMA_VERSION)),
+        ("verb", json!(verb)),
+        ("percept_version", json!(env!("CARGO_PKG_VERSION"))),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+}
+
+/// Data goes to standard output. What cannot be written is a failure; a reader that left is none.
+pub fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
-    let _ = stdout
+    let written = stdout
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
+    written.map_err(|error| match error.kind() {
+        std::io::ErrorKind::BrokenPipe => Fail {
+            exit: Exit::ReaderLeft,
+            ..Fail::bad_input(error)
+        },
+        _ => Fail::bad_input(format_args!("standard output cannot be written: {error}")),
+    })
 }

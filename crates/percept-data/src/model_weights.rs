@@ -29,14 +29,14 @@ pub enum ModelWeightsError {
 }
 
 impl ModelWeights {
-    /// Weights made from the names of the graph's parameters.
-    pub fn seeded(graph: &Graph) -> Self {
+    /// Weights made from the names of the graph's parameters, by the conventions of `family`.
+    pub fn seeded(family: Family, graph: &Graph) -> Self {
         let declared = graph
             .params()
             .iter()
             .map(|param| (param.name.clone(), param.shape.clone()));
         Self {
-            source: Box::new(Seeded::new(Family::Vision, declared)),
+            source: Box::new(Seeded::new(family, declared)),
         }
     }
 
@@ -47,14 +47,8 @@ impl ModelWeights {
         graph: &Graph,
         layouts: impl IntoIterator<Item = (&'a str, &'a [(String, String)])>,
     ) -> Result<(Self, LoadReport), ModelWeightsError> {
-        let declared = || {
-            graph
-                .params()
-                .iter()
-                .map(|param| (param.name.as_str(), param.shape.as_slice()))
-        };
         let mut best: Box<dyn TensorSource> = open_weights(path)?;
-        let mut report = LoadReport::compare(declared(), &best);
+        let mut report = compare(graph, &best);
         for (layout, renames) in layouts {
             if report.is_complete() {
                 break;
@@ -64,7 +58,7 @@ impl ModelWeights {
                 .map(|(there, here)| (there.as_str(), here.as_str()))
                 .collect();
             let renamed: Box<dyn TensorSource> = Box::new(Renamed::new(open_weights(path)?, map));
-            let mut other = LoadReport::compare(declared(), &renamed);
+            let mut other = compare(graph, &renamed);
             if other.matched > report.matched {
                 other.weights = format!("{} (names of {layout})", other.weights);
                 (best, report) = (renamed, other);
@@ -73,6 +67,21 @@ impl ModelWeights {
         let report = report.require_complete()?;
         Ok((Self { source: best }, report))
     }
+
+    /// Weights from any source that follows the graph's names.
+    pub fn of(
+        source: Box<dyn TensorSource>,
+        graph: &Graph,
+    ) -> Result<(Self, LoadReport), LoadError> {
+        let report = compare(graph, &source).require_complete()?;
+        Ok((Self { source }, report))
+    }
+}
+
+fn compare(graph: &Graph, source: &dyn TensorSource) -> LoadReport {
+    let params = graph.params().iter();
+    let declared = params.map(|param| (param.name.as_str(), param.shape.as_slice()));
+    LoadReport::compare(declared, source)
 }
 
 impl percept_graph::WeightSource for ModelWeights {

@@ -6,10 +6,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use percept_data::{FileError, TensorSource as _, open_weights};
+use percept_data::{FileError, TensorSource, open_weights};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::intake::Sizes;
 use crate::{Model, Settings};
 
 /// The network that weights belong to, and how it was set up.
@@ -24,7 +25,7 @@ pub struct Card {
     pub classes: Vec<String>,
     /// Height and width of the parts of a sample that have a size, such as `image`.
     #[serde(default)]
-    pub sizes: BTreeMap<String, [usize; 2]>,
+    pub sizes: Sizes,
 }
 
 /// Why the card of a file cannot be used.
@@ -72,7 +73,7 @@ impl Card {
             network: model.name.to_owned(),
             settings: settings.map(|(k, v)| (k.to_owned(), v)).collect(),
             classes,
-            sizes: BTreeMap::new(),
+            sizes: model.sizes.clone(),
         }
     }
 
@@ -84,12 +85,16 @@ impl Card {
 
     /// The card of a weight file; none where the file has none, as those that others made.
     pub fn read(path: &Path) -> Result<Option<Self>, CardError> {
-        let file = open_weights(path)?;
+        Self::of_weights(&*open_weights(path)?)
+    }
+
+    /// The card of opened weights; none where they have none.
+    pub fn of_weights(weights: &dyn TensorSource) -> Result<Option<Self>, CardError> {
         let damaged = |error: serde_json::Error| CardError::Damaged {
-            path: path.display().to_string(),
+            path: weights.describe(),
             reason: error.to_string(),
         };
-        let text = file.metadata(Self::KEY);
+        let text = weights.metadata(Self::KEY);
         text.map(|text| serde_json::from_str(text).map_err(damaged))
             .transpose()
     }

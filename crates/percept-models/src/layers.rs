@@ -6,7 +6,7 @@ use percept_graph::{
 };
 
 use crate::zoo::{Entry, Parts};
-use crate::{ChosenSettings, ModelError, Setting, Task};
+use crate::{ChosenSettings, ModelError, Setting};
 
 /// A network of one op on maps `x` [N, channels, H, W], with output `y`.
 pub fn on_map(op: impl Into<Op>, channels: usize) -> Result<Graph, GraphError> {
@@ -93,35 +93,18 @@ static ATTENTION: [Setting; 3] = [
 ];
 static ROWS: [Setting; 2] = [FEATURES, TOKENS];
 
-type Build = fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>;
-
-const fn layer(
-    name: &'static str,
-    description: &'static str,
-    settings: &'static [Setting],
-    build: Build,
-) -> Entry {
-    Entry {
-        name,
-        description,
-        task: Task::Layer,
-        settings,
-        build,
-    }
-}
-
 /// Every layer that can be asked for by name.
 pub(crate) static ENTRIES: &[Entry] = &[
-    layer("conv2d", "a convolution", &CONV, |_, s| {
+    Entry::new("conv2d", "a convolution", &CONV, |_, s| {
         map(conv2d(s), s.count("in_channels"), s)
     }),
-    layer(
+    Entry::new(
         "conv_transpose2d",
         "a transposed convolution",
         &CONV_TRANSPOSE,
         |_, s| map(conv_transpose2d(s), s.count("in_channels"), s),
     ),
-    layer("max_pool2d", "maximum of windows", &POOL, |_, s| {
+    Entry::new("max_pool2d", "maximum of windows", &POOL, |_, s| {
         let pool = MaxPool2d {
             kernel: s.count("kernel"),
             stride: s.count("stride"),
@@ -129,7 +112,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
         };
         map(pool, s.count("channels"), s)
     }),
-    layer("avg_pool2d", "mean of windows", &POOL, |_, s| {
+    Entry::new("avg_pool2d", "mean of windows", &POOL, |_, s| {
         let pool = AvgPool2d {
             kernel: s.count("kernel"),
             stride: s.count("stride"),
@@ -138,17 +121,17 @@ pub(crate) static ENTRIES: &[Entry] = &[
         };
         map(pool, s.count("channels"), s)
     }),
-    layer("batch_norm2d", "batch normalisation", &MAP, |_, s| {
+    Entry::new("batch_norm2d", "batch normalisation", &MAP, |_, s| {
         map(BatchNorm::new(s.count("channels")), s.count("channels"), s)
     }),
-    layer("linear", "a linear layer on tokens", &LINEAR, |_, s| {
+    Entry::new("linear", "a linear layer on tokens", &LINEAR, |_, s| {
         let linear = Linear {
             bias: s.flag("bias"),
             ..Linear::new(s.count("in_features"), s.count("out_features"))
         };
         tokens(linear, s.count("in_features"), s)
     }),
-    layer(
+    Entry::new(
         "attention",
         "self-attention on packed queries, keys and values",
         &ATTENTION,
@@ -160,7 +143,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
             tokens(attention, 3 * s.count("embed"), s)
         },
     ),
-    layer("layer_norm", "layer normalisation", &ROWS, |_, s| {
+    Entry::new("layer_norm", "layer normalisation", &ROWS, |_, s| {
         let features = s.count("features");
         tokens(
             LayerNorm {
@@ -171,34 +154,34 @@ pub(crate) static ENTRIES: &[Entry] = &[
             s,
         )
     }),
-    layer("softmax", "softmax of each token", &ROWS, |_, s| {
+    Entry::new("softmax", "softmax of each token", &ROWS, |_, s| {
         tokens(Softmax, s.count("features"), s)
     }),
-    layer("relu", "max(x, 0)", &ROWS, |_, s| {
+    Entry::new("relu", "max(x, 0)", &ROWS, |_, s| {
         tokens(Activation::Relu, s.count("features"), s)
     }),
-    layer("gelu", "GELU with erf", &ROWS, |_, s| {
+    Entry::new("gelu", "GELU with erf", &ROWS, |_, s| {
         tokens(Activation::Gelu, s.count("features"), s)
     }),
-    layer("silu", "x · sigmoid(x)", &ROWS, |_, s| {
+    Entry::new("silu", "x · sigmoid(x)", &ROWS, |_, s| {
         tokens(Activation::Silu, s.count("features"), s)
     }),
-    layer("sigmoid", "1 / (1 + exp(-x))", &ROWS, |_, s| {
+    Entry::new("sigmoid", "1 / (1 + exp(-x))", &ROWS, |_, s| {
         tokens(Activation::Sigmoid, s.count("features"), s)
     }),
-    layer("tanh", "hyperbolic tangent", &ROWS, |_, s| {
+    Entry::new("tanh", "hyperbolic tangent", &ROWS, |_, s| {
         tokens(Activation::Tanh, s.count("features"), s)
     }),
 ];
 
 fn map(op: impl Into<Op>, channels: usize, s: &ChosenSettings) -> Result<Parts, ModelError> {
     let shape = [1, channels, s.count("height"), s.count("width")];
-    Ok(Parts::new(on_map(op, channels)?, "x", shape))
+    Ok(Parts::of_tensors(on_map(op, channels)?, [("x", shape)]))
 }
 
 fn tokens(op: impl Into<Op>, features: usize, s: &ChosenSettings) -> Result<Parts, ModelError> {
     let shape = [1, s.count("tokens"), features];
-    Ok(Parts::new(on_tokens(op, features)?, "x", shape))
+    Ok(Parts::of_tensors(on_tokens(op, features)?, [("x", shape)]))
 }
 
 fn conv2d(s: &ChosenSettings) -> Conv2d {

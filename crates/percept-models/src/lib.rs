@@ -5,19 +5,20 @@
 //! use percept_models::{Settings, zoo};
 //!
 //! let settings = Settings::parse(["registers=4"])?;
-//! let model = zoo::build("dinov2-vitb14", &settings)?;
+//! let model = zoo::build("dinov2-vitb14", &settings)?.sized(None, [98, 126])?;
 //! assert_eq!(model.graph.parameter_count(), 86_583_552);
-//! let shapes = model.input_shapes(Some(2), Some([98, 126]))?;
-//! let sizes = model.graph.bind(&shapes)?;
+//! let sizes = model.graph.bind(&model.input_shapes(2))?;
 //! assert!(model.graph.total_macs(&sizes)? > 0);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+pub mod answer;
 mod card;
 pub mod centerpoint;
 pub mod dinov2;
 pub mod efficientnet;
 pub mod imagenet;
+pub mod intake;
 pub mod layers;
 mod model;
 mod nearest;
@@ -29,7 +30,7 @@ mod settings;
 pub mod zoo;
 
 pub use card::{Card, CardError};
-pub use model::{Model, ModelError, OtherLayout, Task, TrainingGraph};
+pub use model::{Model, ModelError, OtherLayout, TrainingGraph};
 pub use nearest::nearest;
 pub use settings::{ChosenSettings, Setting, SettingKind, Settings, SettingsError};
 

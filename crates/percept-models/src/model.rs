@@ -1,36 +1,16 @@
 //! A network from the zoo, configured and ready to be read, run or exported.
 
-use std::fmt;
+use std::sync::Arc;
 
-use percept_graph::{Graph, GraphError, Tensor};
+use percept_data::seeded::Family;
+use percept_data::{BatchError, Datum, Example, Sample, SampleError};
+use percept_graph::{DType, Graph, GraphError, Input, Tensor};
+use percept_kernels::Cpu;
 use thiserror::Error;
 
-use crate::preprocess::{Preprocess, PreprocessError};
-use crate::{ChosenSettings, SettingsError};
-
-/// What a network's outputs mean.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Task {
-    /// `logits` over the ImageNet classes.
-    Classify,
-    /// Features for other networks.
-    Features,
-    /// Boxes around objects in LiDAR points.
-    Detect,
-    /// A single layer, for measurements.
-    Layer,
-}
-
-impl fmt::Display for Task {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Task::Classify => "classify",
-            Task::Features => "features",
-            Task::Detect => "detect",
-            Task::Layer => "layer",
-        })
-    }
-}
+use crate::answer::{Answer, AnswerError, Head, Ran};
+use crate::intake::{InputShapes, Intake, Sizes};
+use crate::{Card, ChosenSettings, SettingsError};
 
 /// What can be wrong with asking for a network.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -49,8 +29,14 @@ pub enum ModelError {
         model: &'static str,
         message: String,
     },
-    #[error("{model} has no image input, so it takes no image size")]
-    NoImageSize { model: &'static str },
+    #[error("{model} has no part `{part}`; a sample of it has {}", known.join(", "))]
+    UnknownPart {
+        model: &'static str,
+        part: String,
+        known: Vec<&'static str>,
+    },
+    #[error("{model} takes {part} as it is, so it takes no size of it")]
+    NoSize { model: &'static str, part: String },
     #[error(transparent)]
     Graph(#[from] GraphError),
 }
@@ -80,16 +66,20 @@ pub struct TrainingGraph {
 pub struct Model {
     /// Its name in the zoo.
     pub name: &'static str,
-    /// What its outputs mean.
-    pub task: Task,
-    /// The network itself.
+    /// The network itself. Its symbol `N` counts samples.
     pub graph: Graph,
-    /// The shape of each input, by name, for a batch of 1 at the usual size.
-    pub default_shapes: Vec<(&'static str, Vec<usize>)>,
+    /// How samples become its inputs.
+    pub intake: Arc<dyn Intake>,
+    /// How its outputs become answers.
+    pub head: Arc<dyn Head>,
+    /// The names of its classes; empty where it has none or nobody knows them.
+    pub classes: Arc<[String]>,
+    /// Height and width of parts of a sample, where they were chosen.
+    pub sizes: Sizes,
+    /// Whose conventions its seeded weights and inputs follow.
+    pub family: Family,
     /// What it learns by; `None` when it has no loss of its own.
     pub training: Option<TrainingGraph>,
-    /// How an image becomes its input; `None` when it takes no images.
-    pub preprocessing: Option<Preprocess>,
     /// Other namings whose checkpoints load through a map of names.
     pub other_layouts: Vec<OtherLayout>,
     /// The settings it was built with.
@@ -97,53 +87,131 @@ pub struct Model {
 }
 
 impl Model {
-    /// Whether an image can be its input.
-    pub fn takes_images(&self) -> bool {
-        self.preprocessing.is_some()
+    /// The network as the card of its weights describes it: their classes, and the sizes that they were made for.
+    pub fn described_by(mut self, card: &Card) -> Self {
+        if !card.classes.is_empty() {
+            self.classes = card.classes.iter().cloned().collect();
+        }
+        let known = card.sizes.iter().filter(|(part, _)| self.has_size(part));
+        self.sizes = known.map(|(part, size)| (part.clone(), *size)).collect();
+        self
     }
 
-    /// An RGB image (rows of pixels, `[height, width]`) as a batch of one, for an input of this [H, W].
-    pub fn preprocess(
-        &self,
-        pixels: &[u8],
-        image: [usize; 2],
-        size: Option<[usize; 2]>,
-    ) -> Result<Tensor<'static>, PreprocessError> {
-        let model = self.name;
-        let preprocessing = self
-            .preprocessing
-            .ok_or(PreprocessError::NoImages { model })?;
-        preprocessing.apply(pixels, image, size)
-    }
-
-    /// Whether LiDAR points are its input: `points` of all samples, and the `counts` of each.
-    pub fn takes_points(&self) -> bool {
-        let inputs = self.graph.inputs();
-        inputs.iter().any(|input| input.name == "points")
-    }
-
-    /// The shapes of all inputs, with this batch and this height and width of maps where given.
-    pub fn input_shapes(
-        &self,
-        batch: Option<usize>,
-        size: Option<[usize; 2]>,
-    ) -> Result<Vec<(&'static str, Vec<usize>)>, ModelError> {
-        let mut shapes = self.default_shapes.clone();
-        for (_, shape) in &mut shapes {
-            if let (Some(batch), Some(axis)) = (batch, shape.first_mut()) {
-                // Points, voxels and views of all samples stand in one list.
-                *axis *= batch;
-            }
-            if let Some(size) = size {
-                let [_, _, sides @ ..] = shape.as_mut_slice() else {
-                    return Err(ModelError::NoImageSize { model: self.name });
-                };
-                let sides: &mut [usize; 2] = sides
-                    .try_into()
-                    .map_err(|_| ModelError::NoImageSize { model: self.name })?;
-                *sides = size;
+    /// The network with this height and width of a part, or of every part that has a size.
+    pub fn sized(mut self, part: Option<&str>, size: [usize; 2]) -> Result<Self, ModelError> {
+        let parts = self.intake.parts();
+        let asked: Vec<&'static str> = parts
+            .iter()
+            .map(|known| known.name)
+            .filter(|known| part.is_none_or(|part| part == *known))
+            .collect();
+        let sized: Vec<&'static str> = asked
+            .iter()
+            .copied()
+            .filter(|part| self.has_size(part))
+            .collect();
+        match (asked.as_slice(), sized.as_slice(), part) {
+            ([], _, Some(part)) => Err(ModelError::UnknownPart {
+                model: self.name,
+                part: part.to_owned(),
+                known: parts.iter().map(|part| part.name).collect(),
+            }),
+            (asked, [], _) => Err(ModelError::NoSize {
+                model: self.name,
+                part: asked.join(" and "),
+            }),
+            (_, sized, _) => {
+                let sizes = sized.iter().map(|part| ((*part).to_owned(), size));
+                self.sizes.extend(sizes);
+                Ok(self)
             }
         }
-        Ok(shapes)
+    }
+
+    fn has_size(&self, part: &str) -> bool {
+        let parts = self.intake.parts().iter();
+        parts
+            .clone()
+            .any(|known| known.name == part && known.size.is_some())
+    }
+
+    /// The shapes of all inputs for this many usual samples.
+    pub fn input_shapes(&self, samples: usize) -> InputShapes {
+        let mut shapes = self.intake.shapes(&self.sizes);
+        for (_, shape) in &mut shapes {
+            // Points, voxels and views of all samples stand in one list.
+            if let Some(rows) = shape.first_mut() {
+                *rows *= samples;
+            }
+        }
+        shapes
+    }
+
+    /// The inputs of a sample. One that holds a tensor for each input is taken as it is, however many samples that are.
+    pub fn example(&self, cpu: &Cpu, sample: &Sample) -> Result<Example, SampleError> {
+        let inputs = self.graph.inputs();
+        let is_tensor = |input: &Input| matches!(sample.get(&input.name), Some(Datum::Tensor(_)));
+        if !inputs.iter().all(is_tensor) {
+            return self.intake.example(cpu, sample, &self.sizes);
+        }
+        let tensors = inputs.iter().map(|input| {
+            let tensor = sample.tensor(&input.name)?;
+            Ok((input.name.clone(), self.as_taken(sample, input, tensor)?))
+        });
+        let tensors = tensors.collect::<Result<Vec<_>, SampleError>>()?;
+        let shapes: Vec<(&str, Vec<usize>)> = tensors
+            .iter()
+            .map(|(name, tensor)| (name.as_str(), tensor.shape().to_vec()))
+            .collect();
+        let sizes = self.graph.bind(&shapes);
+        let sizes = sizes.map_err(|error| unusable(sample, error))?;
+        let samples = sizes.get("N").copied().unwrap_or(1);
+        Ok(Example { samples, tensors })
+    }
+
+    /// A tensor in the type of its input: f32, or whole numbers where it counts.
+    fn as_taken(
+        &self,
+        sample: &Sample,
+        input: &Input,
+        tensor: &Tensor<'static>,
+    ) -> Result<Tensor<'static>, SampleError> {
+        let named = |error| unusable(sample, format_args!("`{}`: {error}", input.name));
+        let taken = match self.graph.value(input.value).ty.dtype {
+            dtype if dtype == tensor.dtype() => return Ok(tensor.clone()),
+            DType::I32 => {
+                let whole = tensor.to_i32().map_err(named)?.into_owned();
+                Tensor::from_values(tensor.shape(), whole)
+            }
+            _ => Tensor::from_values(tensor.shape(), tensor.to_f32().into_owned()),
+        };
+        taken.map_err(named)
+    }
+
+    /// Several examples at once.
+    pub fn batch(&self, examples: Vec<Example>) -> Result<Example, BatchError> {
+        self.intake.batch(examples)
+    }
+
+    /// What the network says of each sample of a batch.
+    pub fn read(
+        &self,
+        outputs: &[(&str, Tensor<'_>)],
+        inputs: &Example,
+        samples: &[Sample],
+    ) -> Result<Vec<Answer>, AnswerError> {
+        self.head.read(&Ran {
+            outputs,
+            inputs,
+            samples,
+            classes: &self.classes,
+        })
+    }
+}
+
+fn unusable(sample: &Sample, reason: impl ToString) -> SampleError {
+    SampleError::Unusable {
+        sample: sample.name.clone(),
+        reason: reason.to_string(),
     }
 }

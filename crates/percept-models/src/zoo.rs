@@ -1,16 +1,22 @@
 //! Every network by name.
 
+use std::sync::Arc;
+
+use percept_data::seeded::Family;
 use percept_graph::Graph;
 
+use crate::answer::{ClassHead, FeatureHead, Head};
 use crate::centerpoint;
 use crate::dinov2::DinoV2;
 use crate::efficientnet::{self, Layout};
+use crate::imagenet;
+use crate::intake::{ImageIntake, Intake, Sizes, TensorIntake};
 use crate::layers;
 use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::resnet::{ResNet, ResNetConfig, Stem};
 use crate::{
-    ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, Task, TrainingGraph, nearest,
+    ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, TrainingGraph, nearest,
 };
 
 /// A network that can be built.
@@ -20,47 +26,91 @@ pub struct Entry {
     pub name: &'static str,
     /// One line.
     pub description: &'static str,
-    /// What its outputs mean.
-    pub task: Task,
     /// What can be set.
     pub settings: &'static [Setting],
-    pub(crate) build: fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>,
+    /// Trained weights that come with it: a safetensors file with a card.
+    pub shipped: Option<&'static [u8]>,
+    build: Build,
 }
+
+/// Builds a network of this name with these settings.
+type Build = fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>;
 
 /// What the builder of an entry brings.
 pub(crate) struct Parts {
     pub(crate) graph: Graph,
-    pub(crate) default_shapes: Vec<(&'static str, Vec<usize>)>,
+    pub(crate) intake: Arc<dyn Intake>,
+    pub(crate) head: Arc<dyn Head>,
+    /// The names of its classes where weights do not tell them; empty where it has none.
+    pub(crate) classes: Arc<[String]>,
+    pub(crate) family: Family,
     pub(crate) training: Option<TrainingGraph>,
-    pub(crate) preprocessing: Option<Preprocess>,
     pub(crate) other_layouts: Vec<OtherLayout>,
 }
 
 impl Parts {
-    /// A network with one input, which is no image, and one layout only.
-    pub(crate) fn new(graph: Graph, input: &'static str, shape: impl Into<Vec<usize>>) -> Self {
+    /// A network with its two ends.
+    pub(crate) fn new(
+        graph: Graph,
+        intake: impl Intake + 'static,
+        head: impl Head + 'static,
+    ) -> Self {
         Self {
             graph,
-            default_shapes: vec![(input, shape.into())],
+            intake: Arc::new(intake),
+            head: Arc::new(head),
+            classes: [].into(),
+            family: Family::Vision,
             training: None,
-            preprocessing: None,
             other_layouts: Vec::new(),
         }
     }
+
+    /// A network that takes tensors of these shapes for one sample, and gives tensors.
+    pub(crate) fn of_tensors<S: Into<Vec<usize>>>(
+        graph: Graph,
+        inputs: impl IntoIterator<Item = (&'static str, S)>,
+    ) -> Self {
+        let shapes = inputs.into_iter().map(|(name, shape)| (name, shape.into()));
+        Self::new(graph, TensorIntake::new(shapes.collect()), FeatureHead)
+    }
+}
+
+/// Names as a network's classes.
+pub(crate) fn owned(names: &[&str]) -> Arc<[String]> {
+    names.iter().map(|name| (*name).to_owned()).collect()
 }
 
 impl Entry {
+    /// A network without weights of its own.
+    pub(crate) const fn new(
+        name: &'static str,
+        description: &'static str,
+        settings: &'static [Setting],
+        build: Build,
+    ) -> Self {
+        Self {
+            name,
+            description,
+            settings,
+            shipped: None,
+            build,
+        }
+    }
+
     /// The network with these settings.
     pub fn build(&self, settings: &Settings) -> Result<Model, ModelError> {
         let settings = settings.resolve(self.name, self.settings)?;
         let parts = (self.build)(self.name, &settings)?;
         Ok(Model {
             name: self.name,
-            task: self.task,
             graph: parts.graph,
-            default_shapes: parts.default_shapes,
+            intake: parts.intake,
+            head: parts.head,
+            classes: parts.classes,
+            sizes: Sizes::new(),
+            family: parts.family,
             training: parts.training,
-            preprocessing: parts.preprocessing,
             other_layouts: parts.other_layouts,
             settings,
         })
@@ -96,7 +146,9 @@ pub fn build(name: &str, settings: &Settings) -> Result<Model, ModelError> {
 /// Side of the images that the classifiers were trained on, and what torchvision scales an image to for it.
 pub(crate) const CLASSIFIER_SIZE: usize = 224;
 const CLASSIFIER_COVERED: usize = 256;
-const CLASSES: Setting = Setting::count("classes", 1000, "classes of the classifier");
+const CLASSES: Setting = Setting::count("classes", IMAGENET_CLASSES, "classes of the classifier");
+/// Classes of the public weights.
+const IMAGENET_CLASSES: usize = 1000;
 
 pub(crate) const WIDTH: Setting = Setting::count_within(
     "width",
@@ -136,30 +188,19 @@ static BACKBONES: &[Entry] = &[
     resnet("resnet101", "ResNet-101, torchvision's layout", |_, s| {
         build_resnet(ResNet::R101, s)
     }),
-    Entry {
-        name: "efficientnet-b0",
-        description: "EfficientNet-B0, torchvision's or timm's layout",
-        task: Task::Classify,
-        settings: &EFFICIENTNET_SETTINGS,
-        build: build_efficientnet,
-    },
+    Entry::new(
+        "efficientnet-b0",
+        "EfficientNet-B0, torchvision's or timm's layout",
+        &EFFICIENTNET_SETTINGS,
+        build_efficientnet,
+    ),
     dinov2("dinov2-vits14", "DINOv2 ViT-S/14", &SMALL_SETTINGS),
     dinov2("dinov2-vitb14", "DINOv2 ViT-B/14", &BASE_SETTINGS),
     dinov2("dinov2-vitl14", "DINOv2 ViT-L/14", &LARGE_SETTINGS),
 ];
 
-const fn resnet(
-    name: &'static str,
-    description: &'static str,
-    build: fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>,
-) -> Entry {
-    Entry {
-        name,
-        description,
-        task: Task::Classify,
-        settings: &RESNET_SETTINGS,
-        build,
-    }
+const fn resnet(name: &'static str, description: &'static str, build: Build) -> Entry {
+    Entry::new(name, description, &RESNET_SETTINGS, build)
 }
 
 const fn dinov2(
@@ -167,13 +208,7 @@ const fn dinov2(
     description: &'static str,
     settings: &'static [Setting],
 ) -> Entry {
-    Entry {
-        name,
-        description,
-        task: Task::Features,
-        settings,
-        build: build_dinov2,
-    }
+    Entry::new(name, description, settings, build_dinov2)
 }
 
 const fn dinov2_settings(defaults: DinoV2) -> [Setting; 6] {
@@ -206,9 +241,15 @@ pub(crate) fn classifier(graph: Graph, filter: PillowFilter, side: usize, covere
         covered,
         kept: side,
     };
-    Parts {
-        preprocessing: Some(Preprocess { fit, filter }),
-        ..Parts::new(graph, "image", [1, 3, side, side])
+    let intake = ImageIntake::new(Preprocess { fit, filter }, [side, side]);
+    Parts::new(graph, intake, ClassHead)
+}
+
+/// The classes of a network's public weights, where it has as many as they.
+fn imagenet_classes(settings: &ChosenSettings) -> Arc<[String]> {
+    match settings.count(CLASSES.name) {
+        IMAGENET_CLASSES => owned(imagenet::class_names()),
+        _ => [].into(),
     }
 }
 
@@ -221,7 +262,10 @@ fn build_resnet(network: ResNet, settings: &ChosenSettings) -> Result<Parts, Mod
         Stem::Quarter => (CLASSIFIER_SIZE, CLASSIFIER_COVERED),
     };
     let graph = network.graph(&config)?;
-    Ok(classifier(graph, PillowFilter::Bilinear, side, covered))
+    Ok(Parts {
+        classes: imagenet_classes(settings),
+        ..classifier(graph, PillowFilter::Bilinear, side, covered)
+    })
 }
 
 impl ResNetConfig {
@@ -250,6 +294,7 @@ fn build_efficientnet(_: &'static str, settings: &ChosenSettings) -> Result<Part
         renames: efficientnet::renames(other, ours)?,
     };
     Ok(Parts {
+        classes: imagenet_classes(settings),
         other_layouts: vec![other],
         ..classifier(
             graph,
@@ -290,8 +335,6 @@ fn build_dinov2(name: &'static str, settings: &ChosenSettings) -> Result<Parts, 
         fit: Fit::Stretch { multiple_of: patch },
         filter: PillowFilter::Bicubic,
     };
-    Ok(Parts {
-        preprocessing: Some(preprocessing),
-        ..Parts::new(network.graph()?, "image", [1, 3, size, size])
-    })
+    let intake = ImageIntake::new(preprocessing, [size, size]);
+    Ok(Parts::new(network.graph()?, intake, FeatureHead))
 }

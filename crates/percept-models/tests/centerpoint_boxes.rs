@@ -3,7 +3,8 @@
 mod stored;
 
 use percept_kernels::boxes::{BevBox, iou_bev, suppress};
-use percept_models::centerpoint::decode::{DecodeConfig, Detection, HeadMaps, decode};
+use percept_models::answer::FoundBox;
+use percept_models::centerpoint::decode::{DecodeConfig, HeadMaps, decode};
 use percept_models::centerpoint::{CenterPoint, HEADS};
 use stored::{Golden, shared};
 
@@ -23,7 +24,7 @@ fn config(range_m: f32) -> DecodeConfig {
 }
 
 /// A head's maps as they are stored, the heat map changed.
-fn decode_head(golden: &Golden, head: usize, range_m: f32, heat: fn(f32) -> f32) -> Vec<Detection> {
+fn decode_head(golden: &Golden, head: usize, range_m: f32, heat: fn(f32) -> f32) -> Vec<FoundBox> {
     let name = |map: &str| format!("head{head}.{map}.full");
     let map = |map: &str| golden.values(&name(map));
     let hm: Vec<f32> = map("hm").into_iter().map(heat).collect();
@@ -73,7 +74,7 @@ fn check_final(golden: &Golden, head: usize, range_m: f32) {
 }
 
 /// The largest over the numbers of a box.
-fn difference(found: &Detection, expected: &[f32]) -> f32 {
+fn difference(found: &FoundBox, expected: &[f32]) -> f32 {
     let ([x, y, z], [length, width, height]) = (found.center, found.size);
     let [vx, vy] = found.velocity;
     [x, y, z, length, width, height, found.yaw, vx, vy]

@@ -5,8 +5,9 @@ mod stored;
 
 use lidar::{Outputs, SYNTH, network, run};
 use percept_engine::{Empty, Mode, Options};
-use percept_models::centerpoint::decode::{DecodeConfig, Detection, HeadMaps, decode};
-use percept_models::centerpoint::{CenterPoint, HEADS, read_detections};
+use percept_models::answer::FoundBox;
+use percept_models::centerpoint::decode::{DecodeConfig, HeadMaps, decode};
+use percept_models::centerpoint::{CenterPoint, HEADS};
 use stored::{Golden, shared};
 
 const FAST: Options = Options {
@@ -35,7 +36,7 @@ fn head_names() -> impl Iterator<Item = String> {
 }
 
 /// The boxes of a run whose heat maps are made steeper, as those of the reference were: seeded maps are nearly flat.
-fn peaky(outputs: &Outputs, config: &CenterPoint) -> Vec<Detection> {
+fn peaky(outputs: &Outputs, config: &CenterPoint) -> Vec<FoundBox> {
     let shape = outputs.get("head0.hm").shape();
     let size = [shape[2], shape[3]];
     let mut found = Vec::new();
@@ -60,13 +61,13 @@ fn peaky(outputs: &Outputs, config: &CenterPoint) -> Vec<Detection> {
 }
 
 /// At least 99 % of the reference's boxes have a partner of equal label within 1 cm and 1e-3 of score.
-fn check_partners(golden: &Golden, stored: &str, found: &[Detection]) {
+fn check_partners(golden: &Golden, stored: &str, found: &[FoundBox]) {
     let labels = golden.indices(&format!("{stored}.labels_1based"));
     let boxes = golden.values(&format!("{stored}.boxes"));
     let scores = golden.values(&format!("{stored}.scores"));
     let mut alone = 0;
     for (row, expected) in boxes.chunks_exact(9).enumerate() {
-        let fits = |d: &&Detection| {
+        let fits = |d: &&FoundBox| {
             d.class + 1 == labels[row]
                 && (d.score - scores[row]).abs() <= 1e-3
                 && (0..3).all(|axis| (d.center[axis] - expected[axis]).abs() <= 0.01)
@@ -156,10 +157,10 @@ fn a_batch_equals_its_samples() {
     let points = synth_points();
     let (some, others) = points.split_at(points.len() / 10 * 5);
     let batch = run(network(SYNTH), &[some, &[], others], FAST, 2);
-    let found = read_detections(&batch.get("detections").to_f32(), 3);
+    let found = batch.boxes(3);
     for (sample, points) in [some, &[], others].into_iter().enumerate() {
         let alone = run(network(SYNTH), &[points], FAST, 2);
-        let expected = read_detections(&alone.get("detections").to_f32(), 1).remove(0);
+        let expected = alone.boxes(1).remove(0);
         assert_eq!(found[sample], expected, "sample {sample}");
         for name in head_names() {
             let (whole, part) = (bits(&batch, &name), bits(&alone, &name));

@@ -8,11 +8,12 @@ mod stored;
 use std::sync::Arc;
 
 use percept_data::ModelWeights;
+use percept_data::seeded::Family;
 use percept_engine::{Mode, Options, Program, run_reference};
 use percept_graph::{Graph, Tensor, ValueId, differentiate};
 use percept_kernels::Cpu;
 use percept_models::centerpoint::{
-    BOX_VALUES, BRANCHES, CenterPoint, HEADS, TRUE_BOX_COUNTS, TRUE_BOXES, Widths, inputs,
+    BOX_VALUES, BRANCHES, CenterPoint, HEADS, TRUE_BOX_COUNTS, TRUE_BOXES, Widths,
 };
 use stored::{Golden, shared};
 
@@ -32,6 +33,15 @@ fn counts(counts: &[i32]) -> Tensor<'static> {
     Tensor::from_values([counts.len()], counts.to_vec()).expect("a list")
 }
 
+/// The points of some samples, rows of five values, as the network takes them.
+fn inputs(samples: &[&[f32]]) -> [(&'static str, Tensor<'static>); 2] {
+    let width = CenterPoint::POINT_CHANNELS;
+    let rows: Vec<i32> = samples.iter().map(|s| (s.len() / width) as i32).collect();
+    let points = samples.concat();
+    let points = tensor(&[points.len() / width, width], points);
+    [("points", points), ("counts", counts(&rows))]
+}
+
 fn true_boxes(values: Vec<f32>) -> Tensor<'static> {
     tensor(&[values.len() / BOX_VALUES, BOX_VALUES], values)
 }
@@ -42,7 +52,7 @@ fn run(
     network: &Graph,
     given: &[(&str, Tensor<'_>)],
 ) -> impl Fn(&str) -> Vec<f32> + use<> {
-    let weights = Arc::new(ModelWeights::seeded(network));
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, network));
     let options = Options {
         mode: Mode::Exact,
         ..Options::default()
@@ -232,7 +242,7 @@ fn losses_of_the_keyframe_are_those_of_openpcdet() {
     check(&run_loss(&network, &given), true, 1e-5);
 
     let points = golden.values("points_raw");
-    let sample = inputs(&[&points]).expect("points of five values");
+    let sample = inputs(&[&points]);
     let grid = network.grid().expect("a grid");
     let mut given = truth.to_vec();
     given.extend(sample.iter().map(|(name, t)| (*name, t.borrowed())));
@@ -273,7 +283,7 @@ fn tiny_batch(
         (0..count * 5).map(|at| value(at / 5, at % 5)).collect()
     };
     let samples = [0, 1].map(|sample| cloud(sample, points[sample]));
-    let given = inputs(&[&samples[0], &samples[1]]).expect("points of five values");
+    let given = inputs(&[&samples[0], &samples[1]]);
     let mut batch: Vec<(&'static str, Tensor<'static>)> = given.into_iter().collect();
     batch.push((TRUE_BOXES, true_boxes(boxes.concat())));
     batch.push((TRUE_BOX_COUNTS, counts(&[boxes.len() as i32, 0])));
@@ -310,7 +320,7 @@ fn the_whole_gradient_in_f32_is_that_in_f64() {
     let [plain, graph] = with_gradients(&TINY);
     let batch = tiny_batch([400, 300], &TINY_BOXES);
     let given: Vec<(&str, &Tensor<'_>)> = batch.iter().map(|(name, t)| (*name, t)).collect();
-    let weights = Arc::new(ModelWeights::seeded(&plain));
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &plain));
     let exact = run_reference::<f64>(&graph, weights.as_ref(), &given).expect("f64 runs");
     let options = Options {
         mode: Mode::Exact,

@@ -120,7 +120,10 @@ impl Case {
         }
         graph = graph.with_output("grad.features", gradient(&features).expect("features"));
 
-        let weights = Arc::new(ReferenceWeights(ModelWeights::seeded(&network)));
+        let weights = Arc::new(ReferenceWeights(ModelWeights::seeded(
+            Family::Vision,
+            &network,
+        )));
         let cpu = Cpu::new(threads).expect("some threads");
         let mut program = Program::new(graph, weights, cpu, Options::default());
         let labels: Vec<i32> = (0..self.images as i32).collect();

@@ -76,7 +76,7 @@ fn run(
     clouds: &[&[f32]],
     options: Options,
 ) -> Vec<(String, Tensor<'static>)> {
-    let weights = Arc::new(ModelWeights::seeded(&graph));
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
     let mut program = Program::new(graph, weights, Cpu::new(2).expect("two threads"), options);
     let orders: Vec<Vec<i32>> = clouds
         .iter()
@@ -339,7 +339,7 @@ fn a_priority_does_what_the_order_of_the_rows_did() {
     )
     .expect("whole points");
     let graph = network.graph().expect("it builds");
-    let weights = Arc::new(ModelWeights::seeded(&graph));
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
     let mut program = Program::new(graph, weights, Cpu::new(1).expect("a thread"), options);
     let named: Vec<(&str, &Tensor<'_>)> = inputs
         .iter()
@@ -361,7 +361,7 @@ fn a_priority_does_what_the_order_of_the_rows_did() {
 fn input_that_cannot_be_is_refused() {
     let network = small(Variant::Faithful);
     let graph = network.graph().expect("it builds");
-    let weights = Arc::new(ModelWeights::seeded(&graph));
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
     let mut program = Program::new(
         graph,
         weights,

@@ -55,7 +55,7 @@ fn run(
     seeds: &Graph,
     inputs: &[(&str, &Tensor<'_>)],
 ) -> Vec<(String, Tensor<'static>)> {
-    let weights = Arc::new(ModelWeights::seeded(seeds));
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, seeds));
     let options = Options {
         mode: Mode::Exact,
         ..Options::default()

@@ -7,8 +7,9 @@ use percept_models::{ModelError, Settings, zoo};
 fn every_entry_builds_and_takes_its_default_shapes() {
     for entry in zoo::entries() {
         let model = entry.build(&Settings::none()).unwrap();
-        let shapes = model.input_shapes(Some(2), None).unwrap();
+        let shapes = model.input_shapes(2);
         let sizes = model.graph.bind(&shapes).unwrap();
+        assert_eq!(sizes.get("N"), Some(&2), "{}: N counts samples", entry.name);
         for (output, value) in model.graph.outputs() {
             match model.graph.value_shape(*value, &sizes) {
                 // A loss is a number, however many samples it is of.
@@ -67,8 +68,11 @@ fn settings_that_do_not_fit_together_are_refused() {
 fn sizes_that_a_network_cannot_take_are_refused() {
     let bind = |name: &str, size| {
         let model = zoo::build(name, &Settings::none()).unwrap();
-        let shapes = model.input_shapes(None, Some(size)).unwrap();
-        model.graph.bind(&shapes).map_err(|error| error.to_string())
+        let model = model.sized(None, size).unwrap();
+        model
+            .graph
+            .bind(&model.input_shapes(1))
+            .map_err(|error| error.to_string())
     };
     let error = bind("dinov2-vitb14", [518, 540]).unwrap_err();
     assert!(error.contains("nearest legal size is 546"), "{error}");
@@ -76,7 +80,18 @@ fn sizes_that_a_network_cannot_take_are_refused() {
     assert!(bind("resnet50", [1, 1]).is_ok());
     assert!(bind("resnet50", [0, 224]).is_err());
     let linear = zoo::build("linear", &Settings::none()).unwrap();
-    assert!(linear.input_shapes(None, Some([4, 4])).is_err());
+    assert_eq!(
+        linear.sized(None, [4, 4]).unwrap_err().to_string(),
+        "linear takes x as it is, so it takes no size of it"
+    );
+    let resnet = zoo::build("resnet18", &Settings::none()).unwrap();
+    assert_eq!(
+        resnet
+            .sized(Some("camera"), [4, 4])
+            .unwrap_err()
+            .to_string(),
+        "resnet18 has no part `camera`; a sample of it has image"
+    );
 }
 
 #[test]
@@ -122,7 +137,7 @@ fn small_resnets_keep_larger_maps_and_the_public_names() {
     for (stem, side, features) in rows {
         let settings = Settings::none().with("stem", stem).with("width", 8);
         let model = zoo::build("resnet18", &settings.with("classes", 5)).unwrap();
-        let shapes = model.input_shapes(None, None).unwrap();
+        let shapes = model.input_shapes(1);
         assert_eq!(shapes[0].1, [1, 3, side, side], "{stem}");
         let sizes = model.graph.bind(&shapes).unwrap();
         let map = model.graph.find("features").unwrap();

@@ -57,7 +57,13 @@ fn run_in_onnxruntime(
         .collect();
     let bindings = graph.bind(&shapes).unwrap();
     let mut writer = BufWriter::new(File::create(&model).unwrap());
-    percept_onnx::export(graph, &bindings, &ModelWeights::seeded(graph), &mut writer).unwrap();
+    percept_onnx::export(
+        graph,
+        &bindings,
+        &ModelWeights::seeded(Family::Vision, graph),
+        &mut writer,
+    )
+    .unwrap();
     for (name, _, values) in inputs {
         write_numbers(&numbers(name), values);
     }

@@ -57,11 +57,12 @@ impl Learner {
         size: Option<[usize; 2]>,
     ) -> Result<Self, LearnerError> {
         let not_a_classifier = LearnerError::NotAClassifier { model: model.name };
-        let (Some(preprocess), Ok(logits)) = (model.preprocessing, model.graph.find(LOGITS)) else {
+        let (Some(preprocess), Ok(logits)) = (model.intake.picture(), model.graph.find(LOGITS))
+        else {
             return Err(not_a_classifier);
         };
-        let Some([_, _, height, width]) = model.default_shapes.first().map(|(_, s)| s.as_slice())
-        else {
+        let shapes = model.input_shapes(1);
+        let Some([_, _, height, width]) = shapes.first().map(|(_, s)| s.as_slice()) else {
             return Err(not_a_classifier);
         };
         let training = match &model.training {
@@ -77,7 +78,7 @@ impl Learner {
             views: owned(training.views),
             loss: "loss".to_owned(),
             metrics: owned(training.terms),
-            preprocess,
+            preprocess: *preprocess,
             size: size.unwrap_or([*height, *width]),
         })
     }

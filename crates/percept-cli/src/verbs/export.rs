@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use percept_models::{Model, zoo};
+use percept_onnx::ExportError;
 use percept_report::bytes;
 use serde_json::json;
 
-use crate::fail::{Blame, Fail, Result};
-use crate::inputs::InputArgs;
+use crate::fail::{Fail, Result};
+use crate::inputs::ShapeArgs;
 use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::Outcome;
@@ -22,31 +24,21 @@ pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
-    input: InputArgs,
+    input: ShapeArgs,
     /// File to write
     #[arg(long, value_name = "FILE")]
     onnx: PathBuf,
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
-    let model = args.model.build()?;
-    if model.takes_points() {
-        let message = format!(
-            "{} has sparse convolutions, which have no ONNX form",
-            model.name
-        );
-        return Err(
-            Fail::usage(message).hint("centerpoint-dense is the part that other engines can run")
-        );
-    }
+    let model = args.input.sized(args.model.build()?)?;
     let shapes = args.input.shapes(&model)?;
     let bindings = model.graph.bind(&shapes)?;
     let weights = args.model.load(&model, common)?;
     let exported = percept_data::atomic::write_atomically(&args.onnx, |file| {
         percept_onnx::export(&model.graph, &bindings, &*weights, file)
     })
-    .map_err(|error| anyhow::anyhow!("{}: {error}", args.onnx.display()))
-    .bad_input()?;
+    .map_err(|error| blame(args, &model, error))?;
     let inputs: Vec<String> = shapes
         .iter()
         .map(|(name, shape)| format!("{name} {shape:?}"))
@@ -66,4 +58,21 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         "outputs": model.graph.outputs().iter().map(|(name, _)| name).collect::<Vec<_>>(),
     });
     Ok(Outcome::new(text, record))
+}
+
+/// An op without an ONNX form is the network's: its parts may do.
+fn blame(args: &Args, model: &Model, error: ExportError) -> Fail {
+    let message = format!("{}: {error}", args.onnx.display());
+    if !matches!(error, ExportError::Unsupported { .. }) {
+        return Fail::bad_input(message);
+    }
+    let prefix = format!("{}-", model.name);
+    let parts: Vec<&str> = zoo::entries()
+        .map(|entry| entry.name)
+        .filter(|name| name.starts_with(&prefix))
+        .collect();
+    match parts.is_empty() {
+        true => Fail::usage(message),
+        false => Fail::usage(message).hint(format!("of the same network: {}", parts.join(", "))),
+    }
 }

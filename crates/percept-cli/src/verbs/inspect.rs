@@ -6,11 +6,13 @@ use clap::ValueEnum;
 use percept_data::{TensorSource as _, open_weights};
 use percept_engine::{Memory, estimate_memory};
 use percept_graph::{Bindings, Graph, module_tree, storage_rows, storage_table};
+use percept_models::Card;
 use percept_report::{Table, bytes, count};
+use percept_samples::Given;
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Result};
-use crate::inputs::InputArgs;
+use crate::inputs::ShapeArgs;
 use crate::model;
 use crate::outcome::Outcome;
 
@@ -28,8 +30,11 @@ pub struct Args {
     /// Configure the network; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Show the network as the card of these weights describes it
+    #[arg(long, value_name = "FILE")]
+    weights: Vec<Given>,
     #[command(flatten)]
-    input: InputArgs,
+    input: ShapeArgs,
     /// Sections to show
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["tree", "storage", "cost", "memory"])]
     show: Vec<Section>,
@@ -60,7 +65,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if looks_like_file || path.is_file() {
         return inspect_file(path);
     }
-    let model = model::build(&args.what, &args.set)?;
+    let model = model::build_for(&args.what, &args.set, &args.weights)?;
+    let model = args.input.sized(model)?;
     let shapes = args.input.shapes(&model)?;
     let bindings = model.graph.bind(&shapes)?;
     let graph = &model.graph;
@@ -195,15 +201,38 @@ fn inspect_file(path: &Path) -> Result<Outcome> {
         .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
         .bad_input()?
         .len();
+    let card = Card::of_weights(&*source)?;
     let head = format!(
-        "{}: {} tensors, {} elements, {}\n\n",
+        "{}: {} tensors, {} elements, {}\n{}\n",
         source.describe(),
         records.len(),
         count(total),
-        bytes(size)
+        bytes(size),
+        card.as_ref().map_or_else(String::new, card_text),
     );
-    let record = json!({"file": path.display().to_string(), "tensors": records, "elements": total, "bytes": size});
+    let record = json!({
+        "file": path.display().to_string(), "tensors": records, "elements": total, "bytes": size, "card": card,
+    });
     Ok(Outcome::new(head + &table.render(), record))
+}
+
+/// What a file's card says, in a few lines.
+fn card_text(card: &Card) -> String {
+    let settings = card.settings.iter();
+    let settings: Vec<String> = settings.map(|(k, v)| format!("{k}={v}")).collect();
+    let mut text = format!("weights of {} ({})", card.network, settings.join(", "));
+    for (part, [height, width]) in &card.sizes {
+        text += &format!(", {part} {height}x{width}");
+    }
+    text.push('\n');
+    if !card.classes.is_empty() {
+        text += &format!(
+            "{} classes: {}\n",
+            card.classes.len(),
+            card.classes.join(", ")
+        );
+    }
+    text
 }
 
 /// 25557032 as 25,557,032.

@@ -1,11 +1,12 @@
 //! `percept models`: the zoo.
 
-use percept_models::{Task, zoo};
+use percept_models::{Model, zoo};
 use percept_report::{Table, count};
 use serde_json::{Value, json};
 
 use crate::fail::Result;
 use crate::model;
+use crate::options::Size;
 use crate::outcome::Outcome;
 
 /// List the networks, or the settings of one
@@ -30,7 +31,7 @@ fn list() -> Result<Outcome> {
     let mut records: Vec<Value> = Vec::new();
     for entry in zoo::entries() {
         let model = model::build(entry.name, &[])?;
-        let shapes = model.input_shapes(None, None)?;
+        let shapes = model.input_shapes(1);
         let bindings = model.graph.bind(&shapes)?;
         let macs = model.graph.total_macs(&bindings)?;
         let parameters = model.graph.parameter_count();
@@ -49,10 +50,10 @@ fn list() -> Result<Outcome> {
             entry.description.to_owned(),
         ]);
         records.push(json!({
-            "name": entry.name, "description": entry.description, "task": entry.task.to_string(),
+            "name": entry.name, "description": entry.description, "answer": model.head.kind().to_string(),
             "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
             "outputs": model.graph.outputs().iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            "parameters": parameters, "macs": macs, "is_layer": entry.task == Task::Layer,
+            "parts": parts(&model), "parameters": parameters, "macs": macs,
         }));
     }
     let text = table.render()
@@ -61,25 +62,49 @@ fn list() -> Result<Outcome> {
 }
 
 fn settings(name: &str) -> Result<Outcome> {
-    model::build(name, &[])?;
+    let model = model::build(name, &[])?;
     let entry = zoo::find(name)?;
-    let mut table = Table::new(&["<setting", "<default", "<what"]);
+    let mut settings = Table::new(&["<setting", "<default", "<what"]);
     for setting in entry.settings {
-        table.row([
+        settings.row([
             setting.name.to_owned(),
             setting.default_text(),
             setting.help.to_owned(),
         ]);
     }
+    let mut inputs = Table::new(&["<part of a sample", "<kind", "<size", "<what"]);
+    for part in model.intake.parts() {
+        inputs.row([
+            part.name.to_owned(),
+            part.kind.to_string(),
+            part.size
+                .map_or("-".to_owned(), |size| Size(size).to_string()),
+            part.what.to_owned(),
+        ]);
+    }
     let text = format!(
-        "{}: {}\n\n{}",
+        "{}: {}; gives {}\n\n{}\n{}",
         entry.name,
         entry.description,
-        table.render()
+        model.head.kind(),
+        inputs.render(),
+        settings.render()
     );
     let settings = entry.settings.iter().map(|setting| {
         json!({"name": setting.name, "default": setting.default_text(), "help": setting.help})
     });
-    let record = json!({"name": entry.name, "description": entry.description, "settings": settings.collect::<Vec<_>>()});
+    let record = json!({
+        "name": entry.name, "description": entry.description, "answer": model.head.kind().to_string(),
+        "parts": parts(&model), "settings": settings.collect::<Vec<_>>(),
+    });
     Ok(Outcome::new(text, record))
+}
+
+fn parts(model: &Model) -> Value {
+    let parts = model.intake.parts().iter();
+    parts
+        .map(|part| {
+            json!({"name": part.name, "kind": part.kind.to_string(), "size": part.size, "what": part.what})
+        })
+        .collect()
 }

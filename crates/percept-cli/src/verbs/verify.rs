@@ -3,16 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
-use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
+use percept_data::{Datum, Sample, TensorSource as _};
 use percept_engine::{Program, run_reference};
-use percept_graph::{Graph, GraphError};
-use percept_models::nearest;
+use percept_graph::{Graph, GraphError, Input, Tensor};
+use percept_kernels::Cpu;
+use percept_models::{Model, nearest};
 use percept_report::Table;
 use serde_json::json;
 
 use crate::fail::{Blame, Fail, Result};
-use crate::inputs::{InputArgs, Tensors, read_input};
+use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::Outcome;
@@ -23,8 +24,9 @@ use crate::outcome::Outcome;
   percept verify resnet50 --reference golden.safetensors
   percept verify dinov2-vitb14 --set registers=4 --reference golden.safetensors --mode exact --tolerance 2e-5
 
-The reference is a safetensors file with `input.NAME` tensors (an absent input comes from the seeded generator)
-and `expect.NAME` tensors; NAME is an output or any scope (`layer1.0.conv2`). A part of a tensor is given as
+The reference is a safetensors file with `input.NAME` tensors (absent ones come from --input, or as in `percept run`)
+and `expect.NAME` tensors; NAME is an output or any scope (`layer1.0.conv2`). Weights are seeded unless --weights says
+otherwise. A part of a tensor is given as
 `expect.NAME.idx` (flat indices) and `expect.NAME.val`. The tolerance is in standard deviations of the expected
 values, so that it means the same for every tensor. Exit code 1 when a difference is past it.")]
 pub struct Args {
@@ -81,23 +83,25 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
             args.tolerance
         )));
     }
-    let model = args.model.build()?;
+    let chosen = args.model.or_seeded();
+    let model = args.input.shape.sized(chosen.build()?)?;
     let file = Safetensors::open(&args.reference)?;
     let expectations = read_expectations(&file, &args.reference)?;
-    let inputs = read_inputs(args, &file, &model)?;
+    let cpu = common.cpu()?;
+    let inputs = read_inputs(args, &file, &model, &cpu, common)?;
     let mut graph = model.graph.clone();
     for expected in &expectations {
         let value = find(&model.graph, &expected.name)?;
         graph = graph.with_output(&format!("expect.{}", expected.name), value);
     }
-    let weights = args.model.load(&model, common)?;
-    let named: Vec<(&str, &percept_graph::Tensor<'_>)> = inputs
+    let weights = chosen.load(&model, common)?;
+    let named: Vec<(&str, &Tensor<'_>)> = inputs
         .iter()
         .map(|(name, tensor)| (name.as_str(), tensor))
         .collect();
     let got: Vec<(String, Vec<usize>, Vec<f64>)> = match args.dtype {
         DTypeArg::F32 => {
-            let mut program = Program::new(graph, weights, common.cpu()?, args.engine.options());
+            let mut program = Program::new(graph, weights, cpu, args.engine.options());
             let outputs = program.run(&named)?;
             outputs
                 .iter()
@@ -245,42 +249,57 @@ fn read_expectations(file: &Safetensors, path: &Path) -> Result<Vec<Expected>> {
     Ok(expectations)
 }
 
-fn read_inputs(args: &Args, file: &Safetensors, model: &percept_models::Model) -> Result<Tensors> {
+/// The inputs that the reference gives; the others as the network is usually given them.
+fn read_inputs(
+    args: &Args,
+    file: &Safetensors,
+    model: &Model,
+    cpu: &Cpu,
+    common: &Common,
+) -> Result<Vec<(String, Tensor<'static>)>> {
     let given: Vec<&str> = file
         .names()
         .into_iter()
         .filter(|name| name.starts_with("input."))
         .collect();
     let known = model.graph.inputs();
-    let mut inputs = Tensors::new();
-    for (name, shape) in args.input.shapes(model)? {
-        let stored = format!("input.{name}");
-        let stored = match given.as_slice() {
-            _ if given.contains(&stored.as_str()) => Some(stored),
-            // A network with one input takes the file's one input, whatever it is called there.
-            [only] if known.len() == 1 => Some((*only).to_owned()),
-            _ => None,
-        };
-        let tensor = match stored {
-            Some(stored) => read_input(file, &stored, model, name)?,
-            None => args.input.seeded(model, name, shape),
-        };
-        inputs.push((name.to_owned(), tensor));
-    }
-    let is_known = |stored: &str| {
-        known
-            .iter()
-            .any(|input| stored == format!("input.{}", input.name))
+    let stored = |input: &Input| match given.as_slice() {
+        // A network with one input takes the file's one input, whatever it is called there.
+        [only] if known.len() == 1 => Some(*only),
+        _ => {
+            let stored = format!("input.{}", input.name);
+            given.iter().copied().find(|name| *name == stored)
+        }
     };
-    let extra = given.iter().find(|stored| !is_known(stored));
-    if let Some(extra) = extra.filter(|_| known.len() > 1) {
+    let taken: Vec<&str> = known.iter().filter_map(stored).collect();
+    if let Some(extra) = given.iter().find(|name| !taken.contains(name)) {
         let message = format!(
             "{}: the network has no input for `{extra}`",
             args.reference.display()
         );
         return Err(Fail::bad_input(message));
     }
-    Ok(inputs)
+    let usual = match taken.len() == known.len() {
+        true => None,
+        false => Some(args.input.example(model, cpu, common)?),
+    };
+    let mut sample = Sample {
+        name: args.reference.display().to_string(),
+        parts: Vec::new(),
+    };
+    for input in known {
+        let tensor = match stored(input) {
+            Some(name) => Some(file.read(name).bad_input()?.into_owned()),
+            None => usual
+                .as_ref()
+                .and_then(|usual| usual.get(&input.name))
+                .cloned(),
+        };
+        if let Some(tensor) = tensor {
+            sample = sample.with(&input.name, Datum::Tensor(tensor));
+        }
+    }
+    Ok(model.example(cpu, &sample)?.tensors)
 }
 
 fn compare(expected: &Expected, shape: &[usize], got: &[f64]) -> Result<Difference> {

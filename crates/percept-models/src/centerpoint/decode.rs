@@ -3,6 +3,7 @@
 use percept_kernels::boxes::{self, BevBox, Suppression};
 
 use super::CenterPoint;
+use crate::answer::FoundBox;
 
 /// How far the map is shrunk against the voxels.
 pub(super) const STRIDE: f32 = 8.0;
@@ -61,23 +62,6 @@ pub struct HeadMaps<'a> {
     pub vel: &'a [f32],
 }
 
-/// An object that was found.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Detection {
-    /// The class id.
-    pub class: usize,
-    /// How sure the network is, 0 to 1.
-    pub score: f32,
-    /// The middle of the box, metres in the sensor's frame.
-    pub center: [f32; 3],
-    /// Length (along the heading), width, height, metres.
-    pub size: [f32; 3],
-    /// Heading, radians counter-clockwise from x.
-    pub yaw: f32,
-    /// Metres a second along x and y.
-    pub velocity: [f32; 2],
-}
-
 /// The boxes of all heads, head by head, best first. Maps are `[height, width]` cells.
 ///
 /// # Panics
@@ -86,21 +70,24 @@ pub fn decode(
     heads: &[HeadMaps<'_>],
     [height, width]: [usize; 2],
     config: &DecodeConfig,
-) -> Vec<Detection> {
+) -> Vec<FoundBox> {
     heads
         .iter()
-        .flat_map(|head| suppress(candidates(head, [height, width], config), config))
+        .flat_map(|head| {
+            let boxes = candidates(head, [height, width], config);
+            let kept = suppress(&boxes, config);
+            kept.into_iter().map(move |index| boxes[index])
+        })
         .collect()
 }
 
-/// The boxes of one head that no better one overlaps, best first.
-pub fn suppress(boxes: Vec<Detection>, config: &DecodeConfig) -> Vec<Detection> {
+/// Which boxes of one head no better one overlaps, best first.
+pub fn suppress(boxes: &[FoundBox], config: &DecodeConfig) -> Vec<usize> {
     let seen_from_above: Vec<BevBox> = boxes.iter().map(bev).collect();
-    let kept = boxes::suppress(&seen_from_above, &config.suppression);
-    kept.into_iter().map(|index| boxes[index]).collect()
+    boxes::suppress(&seen_from_above, &config.suppression)
 }
 
-fn bev(detection: &Detection) -> BevBox {
+fn bev(detection: &FoundBox) -> BevBox {
     let ([x, y, _], [length, width, _]) = (detection.center, detection.size);
     BevBox {
         center: [x, y],
@@ -117,7 +104,7 @@ pub fn candidates(
     head: &HeadMaps<'_>,
     [height, width]: [usize; 2],
     config: &DecodeConfig,
-) -> Vec<Detection> {
+) -> Vec<FoundBox> {
     let cells = height * width;
     for (name, map, channels) in [
         ("hm", head.hm, head.classes.len()),
@@ -137,7 +124,7 @@ pub fn candidates(
             (step as f32 + value(head.center, axis)) * STRIDE * config.voxel_m[axis]
                 + config.origin_m[axis]
         };
-        Detection {
+        FoundBox {
             class,
             score,
             center: [

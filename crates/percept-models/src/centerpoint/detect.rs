@@ -1,4 +1,4 @@
-//! The end of the network as ops of the graph: head maps to candidates, candidates to detections.
+//! The end of the network as ops of the graph: head maps to candidates, candidates to detections, and those to an answer.
 
 use std::sync::Arc;
 
@@ -7,9 +7,12 @@ use percept_graph::{
     ValueId,
 };
 
-use super::decode::{DecodeConfig, Detection, HeadMaps, candidates, suppress};
+use super::decode::{DecodeConfig, HeadMaps, candidates, suppress};
 use super::head::{BRANCHES, HEADS};
+use crate::answer::{Answer, AnswerError, AnswerKind, Boxes, FoundBox, Head, Ran};
 
+/// The output with the boxes of all samples.
+const DETECTIONS: &str = "detections";
 /// Values of a candidate in front of its box: sample and head.
 const ORIGIN: usize = 2;
 /// Values of a box: class, score, centre, size, yaw, velocity.
@@ -21,22 +24,37 @@ pub(super) fn detections(b: &mut Builder, config: DecodeConfig, heads: &[ValueId
     let candidates = b.call("decode", Op::Custom(decode), heads);
     let suppress: Arc<dyn CustomOp> = Arc::new(Suppress { config });
     let detections = b.call("nms", Op::Custom(suppress), &[candidates]);
-    b.output("detections", detections);
+    b.output(DETECTIONS, detections);
 }
 
-/// The detections of each of `samples`, from the rows of the output `detections`.
-pub fn read_detections(rows: &[f32], samples: usize) -> Vec<Vec<Detection>> {
-    let mut found = vec![Vec::new(); samples];
-    for row in rows.chunks_exact(1 + BOX) {
-        if let Some(found) = found.get_mut(row[0] as usize) {
-            found.push(detection(&row[1..]));
-        }
+/// Reads the boxes of each sample.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DetectionHead {
+    pub(super) reach_m: f32,
+}
+
+impl Head for DetectionHead {
+    fn kind(&self) -> AnswerKind {
+        AnswerKind::Boxes
     }
-    found
+
+    fn read(&self, ran: &Ran<'_>) -> Result<Vec<Answer>, AnswerError> {
+        let mut found = vec![Vec::new(); ran.samples.len()];
+        for row in ran.output(DETECTIONS)?.to_f32().chunks_exact(1 + BOX) {
+            if let Some(found) = found.get_mut(row[0] as usize) {
+                found.push(detection(&row[1..]));
+            }
+        }
+        let boxes = |found| Boxes::new(found, Arc::clone(ran.classes), self.reach_m);
+        Ok(found
+            .into_iter()
+            .map(|found| Answer::Boxes(boxes(found)))
+            .collect())
+    }
 }
 
-fn detection(values: &[f32]) -> Detection {
-    Detection {
+fn detection(values: &[f32]) -> FoundBox {
+    FoundBox {
         class: values[0] as usize,
         score: values[1],
         center: [values[2], values[3], values[4]],
@@ -46,8 +64,8 @@ fn detection(values: &[f32]) -> Detection {
     }
 }
 
-fn values(detection: &Detection) -> [f32; BOX] {
-    let Detection {
+fn values(detection: &FoundBox) -> [f32; BOX] {
+    let FoundBox {
         class,
         score,
         center: [x, y, z],
@@ -194,10 +212,10 @@ impl CustomOp for Suppress {
         let mut rows = Vec::new();
         let all: Vec<&[f32]> = candidates.chunks_exact(ORIGIN + BOX).collect();
         for group in all.chunk_by(|a, b| a[..ORIGIN] == b[..ORIGIN]) {
-            let boxes: Vec<Detection> = group.iter().map(|row| detection(&row[ORIGIN..])).collect();
-            for kept in suppress(boxes, &self.config) {
-                rows.push(group[0][0]);
-                rows.extend(values(&kept));
+            let boxes: Vec<FoundBox> = group.iter().map(|row| detection(&row[ORIGIN..])).collect();
+            for kept in suppress(&boxes, &self.config) {
+                rows.push(group[kept][0]);
+                rows.extend(&group[kept][ORIGIN..]);
             }
         }
         Ok(vec![table(rows, 1 + BOX)?])

@@ -1,11 +1,13 @@
 //! CenterPoint in the zoo.
 
-use percept_graph::{Graph, GraphError};
+use percept_graph::Graph;
 use percept_kernels::voxelize::VoxelGrid;
 
-use super::{CenterPoint, Widths, backbone_2d, backbone_3d};
-use crate::zoo::{Entry, Parts};
-use crate::{ChosenSettings, ModelError, Setting, Task};
+use super::detect::DetectionHead;
+use super::{CLASS_NAMES, CenterPoint, SweepIntake, Widths, backbone_2d, backbone_3d};
+use crate::answer::{FeatureHead, Head};
+use crate::zoo::{Entry, Parts, owned};
+use crate::{ChosenSettings, ModelError, Setting};
 
 static FINE_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::FINE, 54.0, 0.075);
 static COARSE_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::COARSE, 51.2, 0.1);
@@ -18,8 +20,6 @@ static DENSE_SETTINGS: [Setting; 2] = [
     Setting::count("width", 180, "cells of the map, left to right"),
 ];
 
-/// Points of one turn of nuScenes' LiDAR.
-const SWEEP_POINTS: usize = 34_688;
 /// How much the sparse part and the dense part shrink the grid together.
 const GRID_MULTIPLE: usize = 8 * backbone_2d::STRIDE;
 
@@ -39,19 +39,20 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "CenterPoint for 25.6 m around the sensor, narrow enough to be trained on a plain CPU",
         &SMALL_SETTINGS,
     ),
-    Entry {
-        name: "centerpoint-sparse",
-        description: "CenterPoint's sparse part: points to bird's-eye map",
-        task: Task::Features,
-        settings: &FINE_SETTINGS,
-        build: |name, settings| build(name, settings, CenterPoint::sparse_graph),
-    },
-    Entry {
-        name: "centerpoint-dense",
-        description: "CenterPoint's dense part: bird's-eye map to heads, as other engines can run it",
-        task: Task::Features,
-        settings: &DENSE_SETTINGS,
-        build: |name, settings| {
+    Entry::new(
+        "centerpoint-sparse",
+        "CenterPoint's sparse part: points to bird's-eye map",
+        &FINE_SETTINGS,
+        |name, settings| {
+            let (network, grid) = configured(name, settings)?;
+            Ok(sweeps(network.sparse_graph(&grid)?, FeatureHead))
+        },
+    ),
+    Entry::new(
+        "centerpoint-dense",
+        "CenterPoint's dense part: bird's-eye map to heads, as other engines can run it",
+        &DENSE_SETTINGS,
+        |name, settings| {
             let sides = ["height", "width"].map(|side| settings.count(side));
             let [height, width] = sides;
             if sides.iter().any(|side| side % backbone_2d::STRIDE != 0) {
@@ -63,13 +64,12 @@ pub(crate) static ENTRIES: &[Entry] = &[
                 });
             }
             let shape = [1, Widths::PUBLIC.bev(), height, width];
-            Ok(Parts::new(
+            Ok(Parts::of_tensors(
                 CenterPoint::dense_graph(height, width)?,
-                "bev",
-                shape,
+                [("bev", shape)],
             ))
         },
-    },
+    ),
 ];
 
 const fn entry(
@@ -77,13 +77,20 @@ const fn entry(
     description: &'static str,
     settings: &'static [Setting],
 ) -> Entry {
-    Entry {
-        name,
-        description,
-        task: Task::Detect,
-        settings,
-        build: |name, settings| build(name, settings, CenterPoint::graph),
-    }
+    Entry::new(name, description, settings, |name, settings| {
+        let (network, grid) = configured(name, settings)?;
+        let head = DetectionHead {
+            reach_m: network.range_m,
+        };
+        Ok(Parts {
+            classes: owned(&CLASS_NAMES),
+            ..sweeps(network.graph(&grid)?, head)
+        })
+    })
+}
+
+fn sweeps(graph: Graph, head: impl Head + 'static) -> Parts {
+    Parts::new(graph, SweepIntake, head)
 }
 
 /// The defaults as a user writes them; f32 values widened to f64 would show their rounding.
@@ -175,11 +182,10 @@ const fn layers(name: &'static str, default: usize, help: &'static str) -> Setti
     Setting::count_within(name, default, [1, 32], help)
 }
 
-fn build(
+fn configured(
     name: &'static str,
     settings: &ChosenSettings,
-    graph: fn(&CenterPoint, &VoxelGrid) -> Result<Graph, GraphError>,
-) -> Result<Parts, ModelError> {
+) -> Result<(CenterPoint, VoxelGrid), ModelError> {
     let metres = |setting: &str| settings.number(setting) as f32;
     let network = CenterPoint {
         range_m: metres("range"),
@@ -213,8 +219,5 @@ fn build(
             "`z_min`, `z_max` and `voxel_z` make {z} layers; the network takes 40 to 55, so that two remain"
         )));
     }
-    let points = [SWEEP_POINTS, CenterPoint::POINT_CHANNELS];
-    let mut parts = Parts::new(graph(&network, &grid)?, "points", points);
-    parts.default_shapes.push(("counts", vec![1]));
-    Ok(parts)
+    Ok((network, grid))
 }

@@ -10,32 +10,23 @@ pub mod decode;
 mod detect;
 mod entries;
 mod head;
+mod intake;
 mod loss;
 mod targets;
 mod training;
 mod voxels;
 mod widths;
 
-use percept_graph::{Builder, Dim, Graph, GraphError, Tensor, TensorError, ValueId};
+use percept_graph::{Builder, Dim, Graph, GraphError, ValueId};
 use percept_kernels::voxelize::{VoxelGrid, VoxelGridError};
 
 use decode::DecodeConfig;
-pub use detect::read_detections;
 pub(crate) use entries::ENTRIES;
 pub use head::{BRANCHES, CLASS_NAMES, HEADS};
+pub use intake::SweepIntake;
 pub use targets::BOX_VALUES;
 pub use training::{LOSS_TERMS, TRUE_BOX_COUNTS, TRUE_BOXES};
 pub use widths::Widths;
-
-/// The inputs of some samples: their points (x, y, z, intensity, age) in one list, and how many each has.
-pub fn inputs(samples: &[&[f32]]) -> Result<[(&'static str, Tensor<'static>); 2], TensorError> {
-    let width = CenterPoint::POINT_CHANNELS;
-    let counts: Vec<i32> = samples.iter().map(|s| (s.len() / width) as i32).collect();
-    let points = samples.concat();
-    let points = Tensor::from_values([points.len() / width, width], points)?;
-    let counts = Tensor::from_values([counts.len()], counts)?;
-    Ok([("points", points), ("counts", counts)])
-}
 
 /// How the points are cut into voxels, and how wide the network is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -126,10 +117,10 @@ impl CenterPoint {
 
 fn sparse_part(b: &mut Builder, network: &CenterPoint, grid: &VoxelGrid) -> ValueId {
     let points = b.input(
-        "points",
+        intake::POINTS,
         [Dim::symbol("P"), CenterPoint::POINT_CHANNELS.into()],
     );
-    let counts = b.integer_input("counts", [Dim::symbol("N")]);
+    let counts = b.integer_input(intake::COUNTS, [Dim::symbol("N")]);
     let [features, sites] = voxels::voxelize(b, grid, points, counts);
     let volume = backbone_3d::backbone(
         b,

@@ -5,7 +5,7 @@ use super::{Backbone, LABELS, LossForm, Matching, Objective, Paco};
 use crate::preprocess::PillowFilter;
 use crate::resnet::{ResNet, ResNetConfig};
 use crate::zoo::{CLASSIFIER_SIZE, Entry, Parts, STEM, WIDTH, classifier};
-use crate::{ChosenSettings, ModelError, Setting, Task};
+use crate::{ChosenSettings, ModelError, Setting};
 
 const WEIGHTS: [f64; 2] = [0.0, 1000.0];
 
@@ -92,22 +92,20 @@ static SETTINGS: [Setting; 17] = [
 
 static CONTRAST_SETTINGS: [Setting; 4] = [D, PARTS, LOSS, EPS];
 
-pub(crate) static ENTRIES: &[Entry] = &[Entry {
-    name: "paco",
-    description: "PaCo-2, fine-grained classes by parts: ResNet-50 or EfficientNet-B0",
-    task: Task::Classify,
-    settings: &SETTINGS,
+pub(crate) static ENTRIES: &[Entry] = &[Entry::new(
+    "paco",
+    "PaCo-2, fine-grained classes by parts: ResNet-50 or EfficientNet-B0",
+    &SETTINGS,
     build,
-}];
+)];
 
 /// The contrast alone, to measure it.
-pub(crate) static CONTRAST: &[Entry] = &[Entry {
-    name: "paco-contrast",
-    description: "the published contrast of PaCo-2: parts to loss",
-    task: Task::Layer,
-    settings: &CONTRAST_SETTINGS,
-    build: build_contrast,
-}];
+pub(crate) static CONTRAST: &[Entry] = &[Entry::new(
+    "paco-contrast",
+    "the published contrast of PaCo-2: parts to loss",
+    &CONTRAST_SETTINGS,
+    build_contrast,
+)];
 
 impl Paco {
     /// The network that the settings of the entry `paco` describe.
@@ -176,8 +174,8 @@ fn build_contrast(_: &'static str, settings: &ChosenSettings) -> Result<Parts, M
     };
     // One image is two views of its parts; batches count images.
     let parts = vec![2, paco.parts, paco.d];
-    Ok(Parts {
-        default_shapes: vec![(LABELS, vec![1]), ("parts", parts)],
-        ..Parts::new(paco.contrast_graph()?, "parts", [])
-    })
+    Ok(Parts::of_tensors(
+        paco.contrast_graph()?,
+        [(LABELS, vec![1]), ("parts", parts)],
+    ))
 }

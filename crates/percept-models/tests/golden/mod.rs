@@ -51,7 +51,7 @@ impl Case {
             let value = graph.find(name).expect("the name exists");
             graph = graph.with_output(&format!("tap.{name}"), value);
         }
-        let weights = Arc::new(ModelWeights::seeded(&self.model.graph));
+        let weights = Arc::new(ModelWeights::seeded(Family::Vision, &self.model.graph));
         let options = Options {
             mode: self.mode,
             ..Options::default()

@@ -13,11 +13,10 @@ use percept_report::{Table, bytes, milliseconds};
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Fail, Result};
-use crate::inputs::InputArgs;
+use crate::inputs::{ShapeArgs, SourceArgs, unit};
 use crate::model::ModelArgs;
-use crate::options::{Common, EngineArgs, Size, available_threads, parse_batch};
+use crate::options::{Common, EngineArgs, PartSize, available_threads, parse_batch};
 use crate::outcome::Outcome;
-use crate::points::SourceArgs;
 use crate::progress;
 use subject::{Facts, Subject, Times};
 
@@ -26,6 +25,7 @@ use subject::{Facts, Subject, Times};
 #[command(after_help = "Examples:
   percept bench resnet50 --batch 1,8 --threads 1,2
   percept bench resnet18 --batch 6 --size 256x704
+  percept bench centerpoint --input nuscenes/ --batch 1,4     sweeps per second
   percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 --set padding=1 --size 180
   percept bench resnet50 --train --batch 8                    training steps: forward, backward, update
   percept bench paco --train                                  what each part of the loss, the backbone and d and r cost
@@ -39,17 +39,14 @@ pub struct Args {
     /// Samples at once; several as a list
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = parse_batch)]
     batch: Vec<usize>,
-    /// Height and width of the input, such as 224 or 256x704; several as a list
-    #[arg(long, value_name = "HxW,..", value_delimiter = ',')]
-    size: Vec<Size>,
+    /// Height and width of the input, such as 224 or 256x704, or PART=HxW; several as a list
+    #[arg(long, value_name = "[PART=]HxW,..", value_delimiter = ',')]
+    size: Vec<PartSize>,
     /// Measure training steps. Of `paco`: a report over losses, backbones and batches
-    #[arg(long, conflicts_with_all = ["weights", "files"])]
+    #[arg(long, conflicts_with_all = ["weights", "input"])]
     train: bool,
     #[command(flatten)]
     source: SourceArgs,
-    /// Seed of the input
-    #[arg(long, value_name = "N", default_value_t = 0)]
-    seed: u64,
     /// Measured runs of each setting [default: 15; with --train 5, of the report 3]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     repeats: Option<u64>,
@@ -64,7 +61,7 @@ pub struct Args {
 /// One combination of the lists.
 struct Setting {
     batch: Option<usize>,
-    size: Option<Size>,
+    size: Option<PartSize>,
     threads: usize,
 }
 
@@ -77,7 +74,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     let (warmup, repeats) = args.runs();
     // Bad sizes and thread counts are found before anything is measured.
     for setting in &settings {
-        args.input(setting).shapes(&model)?;
+        let shape = setting.shape();
+        shape.shapes(&shape.sized(model.clone())?)?;
         common.cpu_with(setting.threads)?;
     }
     let weights = args.model.load(&model, common)?;
@@ -89,13 +87,14 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     if args.paced {
         return paced(args, common, &model, &weights, &settings[0]).map(|()| None);
     }
+    let rate_name = format!("{}/s", unit(&model));
     let mut table = Table::new(&[
         "<input",
         "threads",
         "median ms",
         "p10",
         "p90",
-        "inputs/s",
+        &rate_name,
         "GFLOP/s",
         "memory",
     ]);
@@ -119,10 +118,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
             .iter()
             .map(|(name, shape)| format!("{name} {shape:?}"))
             .collect();
-        let samples = shapes
-            .first()
-            .and_then(|(_, shape)| shape.first().copied())
-            .unwrap_or(1);
+        let samples = subject.samples();
         let seconds = wall_ms.median * 1e-3;
         let (throughput, rate) = (samples as f64 / seconds, 2e-9 * macs as f64 / seconds);
         table.row([
@@ -138,7 +134,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         records.push(json!({
             "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
             "threads": setting.threads, "wall_ms": wall_ms, "cpu_ms": cpu_ms,
-            "inputs_per_s": throughput, "macs": macs, "gflops_per_s": rate, "memory_bytes": memory_bytes,
+            "samples": samples, "samples_per_s": throughput, "macs": macs, "gflops_per_s": rate, "memory_bytes": memory_bytes,
         }));
     }
     bar.finish_and_clear();
@@ -178,19 +174,22 @@ impl Args {
         setting: &Setting,
     ) -> Result<Subject> {
         let cpu = common.cpu_with(setting.threads)?;
-        let inputs = self.source.tensors(model, &self.input(setting), &cpu)?;
+        let shape = setting.shape();
+        let model = shape.sized(model.clone())?;
+        let inputs = self.source.example(&model, &shape, &cpu, common)?;
         let options = self.engine.options();
         match self.train {
-            true => Subject::training(model, weights, inputs, cpu, options),
-            false => Ok(Subject::inference(model, weights, inputs, cpu, options)),
+            true => Subject::training(&model, weights, inputs, cpu, options),
+            false => Ok(Subject::inference(&model, weights, inputs, cpu, options)),
         }
     }
+}
 
-    fn input(&self, setting: &Setting) -> InputArgs {
-        InputArgs {
-            batch: setting.batch,
-            size: setting.size,
-            seed: self.seed,
+impl Setting {
+    fn shape(&self) -> ShapeArgs {
+        ShapeArgs {
+            batch: self.batch,
+            size: self.size.iter().cloned().collect(),
         }
     }
 }
@@ -203,18 +202,18 @@ fn settings(args: &Args, common: &Common) -> Vec<Setting> {
             values.iter().copied().map(Some).collect()
         }
     };
-    let sizes: Vec<Option<Size>> = if args.size.is_empty() {
+    let sizes: Vec<Option<PartSize>> = if args.size.is_empty() {
         vec![None]
     } else {
-        args.size.iter().copied().map(Some).collect()
+        args.size.iter().cloned().map(Some).collect()
     };
     let mut settings = Vec::new();
     for threads in or_default(&common.threads) {
-        for &size in &sizes {
+        for size in &sizes {
             for batch in or_default(&args.batch) {
                 settings.push(Setting {
                     batch,
-                    size,
+                    size: size.clone(),
                     threads: threads.unwrap_or_else(available_threads),
                 });
             }

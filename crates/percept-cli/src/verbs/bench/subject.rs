@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use percept_data::Example;
 use percept_data::loader::Batch;
 use percept_engine::{Options, Program, Recording};
 use percept_graph::{DType, Graph, Tensor, ValueId, WeightSource, differentiate};
@@ -12,14 +13,13 @@ use percept_report::Spread;
 use percept_train::{Learner, LearnerError, Probe, TrainConfig, noise};
 
 use crate::fail::{Fail, Result};
-use crate::inputs::Tensors;
 use crate::training::blame;
 
 /// Something to measure, with its inputs in memory.
 pub enum Subject {
     Graph {
         program: Box<Program>,
-        inputs: Tensors,
+        inputs: Example,
     },
     Step {
         probe: Box<Probe>,
@@ -49,7 +49,7 @@ impl Subject {
     pub fn inference(
         model: &Model,
         weights: &Arc<dyn WeightSource>,
-        inputs: Tensors,
+        inputs: Example,
         cpu: Cpu,
         options: Options,
     ) -> Self {
@@ -60,7 +60,7 @@ impl Subject {
     pub fn training(
         model: &Model,
         weights: &Arc<dyn WeightSource>,
-        inputs: Tensors,
+        inputs: Example,
         cpu: Cpu,
         options: Options,
     ) -> Result<Self> {
@@ -68,24 +68,22 @@ impl Subject {
             let graph = with_input_gradients(model.graph.clone())?;
             return Ok(Self::of_graph(graph, weights, inputs, cpu, options));
         }
-        let size = inputs
-            .first()
-            .and_then(|(_, image)| match image.shape()[..] {
-                [_, _, height, width] => Some([height, width]),
-                _ => None,
-            });
+        let first = inputs.tensors.first();
+        let size = first.and_then(|(_, image)| match image.shape()[..] {
+            [_, _, height, width] => Some([height, width]),
+            _ => None,
+        });
         let learner = Learner::classifier(model, 0.0, size).map_err(|error| match error {
             LearnerError::Graph(error) => Fail::from(error),
             error => Fail::usage(error).hint("--train takes classifiers and losses"),
         })?;
-        let images = inputs.first().map_or(1, |(_, image)| image.shape()[0]);
-        Self::step(&learner, images, cpu.threads())
+        Self::step(&learner, inputs.samples, cpu.threads())
     }
 
     fn of_graph(
         graph: Graph,
         weights: &Arc<dyn WeightSource>,
-        inputs: Tensors,
+        inputs: Example,
         cpu: Cpu,
         options: Options,
     ) -> Self {
@@ -110,7 +108,7 @@ impl Subject {
     pub fn shapes(&self) -> Vec<(&str, &[usize])> {
         match self {
             Subject::Graph { inputs, .. } => {
-                let shapes = inputs.iter();
+                let shapes = inputs.tensors.iter();
                 shapes
                     .map(|(name, tensor)| (name.as_str(), tensor.shape()))
                     .collect()
@@ -119,6 +117,14 @@ impl Subject {
                 let views = batch.views.iter();
                 views.map(|view| ("view", view.shape())).collect()
             }
+        }
+    }
+
+    /// How many samples go in at once.
+    pub fn samples(&self) -> usize {
+        match self {
+            Subject::Graph { inputs, .. } => inputs.samples,
+            Subject::Step { batch, .. } => batch.views.first().map_or(0, |view| view.shape()[0]),
         }
     }
 
@@ -133,7 +139,7 @@ impl Subject {
     pub fn run(&mut self, recording: Option<&mut Recording>) -> Result<()> {
         match self {
             Subject::Graph { program, inputs } => {
-                let inputs = inputs.iter();
+                let inputs = inputs.tensors.iter();
                 let named: Vec<(&str, &Tensor)> = inputs
                     .map(|(name, tensor)| (name.as_str(), tensor))
                     .collect();

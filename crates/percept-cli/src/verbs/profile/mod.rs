@@ -18,7 +18,6 @@ use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::{Outcome, write_text};
-use crate::points::SourceArgs;
 use crate::progress;
 
 /// Profile a network: time, memory, MACs and rate of each layer
@@ -40,8 +39,6 @@ pub struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     input: InputArgs,
-    #[command(flatten)]
-    source: SourceArgs,
     /// What a row is
     #[arg(long, value_enum, default_value = "layer")]
     by: By,
@@ -58,7 +55,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["by", "sort", "top"])]
     report: bool,
     /// Profile a training step, fed from pictures: forward, backward, update and waiting for data
-    #[arg(long, conflicts_with_all = ["report", "weights", "files", "input_tensors", "mode", "memory", "empty"])]
+    #[arg(long, conflicts_with_all = ["report", "weights", "input", "mode", "memory", "empty"])]
     train: bool,
     /// Pictures for --train: a folder a class, or CUB-200-2011 [default: built-in birds, drawn at the network's size]
     #[arg(long, value_name = "DIR", requires = "train")]
@@ -97,9 +94,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     if args.train {
         return step::run(args, common);
     }
-    let model = args.model.build()?;
+    let model = args.input.shape.sized(args.model.build()?)?;
     let cpu = common.cpu()?;
-    let inputs = args.source.tensors(&model, &args.input, &cpu)?;
+    let inputs = args.input.example(&model, &cpu, common)?.tensors;
     let weights = args.model.load(&model, common)?;
     let (threads, isa) = (cpu.threads(), cpu.isa());
     let peak_gflops = machine::peak_gflops(&cpu);

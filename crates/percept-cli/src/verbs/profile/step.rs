@@ -122,13 +122,13 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
 
 /// `--set`, `--batch`, `--size` and `--seed` as settings of a run.
 fn settings(args: &Args) -> Result<Vec<String>> {
-    let batch = args.input.batch.unwrap_or(BATCH);
+    let batch = args.input.shape.batch.unwrap_or(BATCH);
     let mut set = vec![
         format!("batch={batch}"),
-        format!("seed={}", args.input.seed),
+        format!("seed={}", args.input.source.seed),
     ];
-    if let Some(size) = args.input.size {
-        let [height, width] = size.0;
+    for size in &args.input.shape.size {
+        let [height, width] = size.size.0;
         if height != width {
             return Err(Fail::usage(format!(
                 "--size {height}x{width}: pictures to train with are square"

@@ -4,17 +4,15 @@ mod ablation;
 mod watch;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use percept_report::Table;
 use percept_train::checkpoint::latest;
 use percept_train::{Ending, Finished, RunOptions, Trainer, settings_of};
 use serde_json::json;
-use signal_hook::consts::SIGINT;
-use signal_hook::flag;
 
-use crate::fail::{Blame, Result};
+use crate::fail::Result;
+use crate::interrupt::stop_on_interrupt;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
@@ -164,15 +162,6 @@ fn describe(settled: &Settled, common: &Common) {
             data.ignored[0].display()
         ));
     }
-}
-
-/// Set by the first Ctrl-C; the second ends the process, with the code by which shells know an interrupt.
-fn stop_on_interrupt() -> Result<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    // In this order: the first one finds the flag unset.
-    flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop)).bug()?;
-    flag::register(SIGINT, Arc::clone(&stop)).bug()?;
-    Ok(stop)
 }
 
 fn report(model: &str, folder: &std::path::Path, finished: &Finished) -> Outcome {

@@ -256,7 +256,7 @@ fn inference(args: &Args, common: &Common, model: &Model, setting: &Setting) -> 
             ..common.clone()
         },
     )?;
-    let inputs = args.input(setting).seeded_tensors(model)?;
+    let inputs = args.source.example(model, &setting.shape(), &cpu, common)?;
     let mut subject = Subject::inference(model, &weights, inputs, cpu, args.engine.options());
     subject.run(None)?;
     Ok(subject.measure(REPEATS, || ())?.wall_ms.median)

@@ -1,0 +1,94 @@
+//! What networks say, for people and for programs: one file per kind of answer, whichever network gave it.
+//!
+//! A kind has a text, a JSON record, rows of a table to save where it fits one, and a picture where it can be looked at.
+
+mod boxes;
+mod classes;
+mod features;
+mod save;
+
+use std::path::Path;
+
+use percept_data::Sample;
+use percept_data::atomic::write_atomically;
+use percept_models::answer::{Answer, AnswerKind};
+use percept_picture::Picture;
+use serde_json::{Value, json};
+
+use crate::fail::{Blame, Fail, Result};
+
+pub use save::Saver;
+
+/// An answer to show: what it is about, and how much of it.
+#[derive(Clone, Copy)]
+pub struct Shown<'a> {
+    pub sample: &'a Sample,
+    pub answer: &'a Answer,
+    /// Classes or boxes to show; the kind's own number when none.
+    pub top: Option<usize>,
+}
+
+impl Shown<'_> {
+    /// For people.
+    pub fn text(&self) -> String {
+        let name = &self.sample.name;
+        match self.answer {
+            Answer::Classes(classes) => classes::text(name, classes, self.top),
+            Answer::Boxes(boxes) => boxes::text(name, boxes, self.top),
+            Answer::Features(features) => features::text(name, features),
+        }
+    }
+
+    /// For programs.
+    pub fn record(&self) -> Value {
+        let (key, value) = match self.answer {
+            Answer::Classes(classes) => ("classes", classes::record(classes, self.top)),
+            Answer::Boxes(boxes) => ("boxes", boxes::record(boxes)),
+            Answer::Features(features) => ("features", features::record(features)),
+        };
+        json!({"input": self.sample.name, key: value})
+    }
+
+    /// Draws it over what the network looked at, as .png or .svg.
+    pub fn write_picture(&self, path: &Path) -> Result<()> {
+        let picture: Picture = match self.answer {
+            Answer::Classes(classes) => classes::picture(self.sample, classes, self.top)?,
+            Answer::Boxes(boxes) => boxes::picture(self.sample, boxes)?,
+            Answer::Features(_) => return Err(no_picture("features")),
+        };
+        let bytes = match is_svg(path) {
+            true => picture.to_svg().into_bytes(),
+            false => picture.to_png(),
+        };
+        let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(&bytes));
+        written
+            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+            .bad_input()
+    }
+}
+
+/// Refuses a picture of answers that nobody can look at, before anything runs.
+pub fn check_picture(kind: AnswerKind) -> Result<()> {
+    match kind {
+        AnswerKind::Classes | AnswerKind::Boxes => Ok(()),
+        AnswerKind::Features => Err(no_picture("features")),
+    }
+}
+
+fn no_picture(what: &str) -> Fail {
+    Fail::usage(format!("there is no picture of {what}"))
+        .hint("--picture draws classes beside their image and boxes among their points")
+}
+
+/// The error for an input that has not what a picture is drawn on.
+fn nothing_to_draw_on(sample: &Sample, what: &str) -> Fail {
+    Fail::usage(format!(
+        "--picture: {} has no {what} to draw on",
+        sample.name
+    ))
+    .hint("name one with --input")
+}
+
+fn is_svg(path: &Path) -> bool {
+    path.extension().is_some_and(|ending| ending == "svg")
+}

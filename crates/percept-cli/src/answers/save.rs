@@ -1,0 +1,151 @@
+//! Answers in files, written as they come: a table of the answers, or every output as a tensor.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use percept_data::Sample;
+use percept_data::arrays::NpzWriter;
+use percept_data::atomic::AtomicFile;
+use percept_data::safetensors::SafetensorsWriter;
+use percept_graph::Tensor;
+use percept_models::answer::{Answer, AnswerKind};
+
+use super::{boxes, classes};
+use crate::fail::{Blame, Fail, Result};
+
+/// A file that takes what runs give, and appears when it is finished.
+pub struct Saver {
+    path: PathBuf,
+    file: Form,
+    /// Tensors or rows.
+    written: usize,
+}
+
+enum Form {
+    Safetensors(Box<SafetensorsWriter>),
+    Npz(Box<NpzWriter>),
+    Table(Box<AtomicFile>),
+}
+
+impl Saver {
+    /// Begins a file in the form that its name tells, for answers of this kind.
+    pub fn create(path: &Path, kind: AnswerKind) -> Result<Self> {
+        let columns: Option<&[&str]> = match kind {
+            AnswerKind::Classes => Some(&classes::COLUMNS),
+            AnswerKind::Boxes => Some(&boxes::COLUMNS),
+            AnswerKind::Features => None,
+        };
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let file = match (ending, columns) {
+            (Some("safetensors"), _) => {
+                Form::Safetensors(Box::new(SafetensorsWriter::create(path)?))
+            }
+            (Some("npz"), _) => Form::Npz(Box::new(NpzWriter::create(path)?)),
+            (Some("csv"), Some(columns)) => Form::Table(Box::new(table(path, columns)?)),
+            (_, columns) => {
+                let table = columns.map_or("", |_| ".csv, ");
+                return Err(Fail::usage(format!(
+                    "--save {}: expected a name that ends in {table}.safetensors or .npz",
+                    path.display()
+                )));
+            }
+        };
+        Ok(Self {
+            path: path.to_owned(),
+            file,
+            written: 0,
+        })
+    }
+
+    /// Adds what one run gave. `prefix` tells its tensors from those of other runs.
+    pub fn add(
+        &mut self,
+        prefix: &str,
+        outputs: &[(&str, Tensor<'_>)],
+        samples: &[Sample],
+        answers: &[Answer],
+        top: Option<usize>,
+    ) -> Result<()> {
+        match &mut self.file {
+            Form::Safetensors(file) => {
+                for (name, tensor) in outputs {
+                    file.add(&format!("{prefix}{name}"), tensor)?;
+                }
+                self.written += outputs.len();
+            }
+            Form::Npz(file) => {
+                for (name, tensor) in outputs {
+                    file.add(&format!("{prefix}{name}"), tensor)?;
+                }
+                self.written += outputs.len();
+            }
+            Form::Table(file) => {
+                for (sample, answer) in samples.iter().zip(answers) {
+                    let rows: Vec<Vec<String>> = match answer {
+                        Answer::Classes(answer) => vectors(classes::rows(answer, top)),
+                        Answer::Boxes(answer) => vectors(boxes::rows(answer)),
+                        Answer::Features(_) => Vec::new(),
+                    };
+                    for row in &rows {
+                        let cells = std::iter::once(&sample.name).chain(row);
+                        let line = line(cells.map(String::as_str));
+                        file.write_all(line.as_bytes())
+                            .map_err(|error| anyhow::anyhow!("{}: {error}", self.path.display()))
+                            .bad_input()?;
+                    }
+                    self.written += rows.len();
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings the file to its place; says what is in it.
+    pub fn finish(self) -> Result<String> {
+        let what = match self.file {
+            Form::Safetensors(file) => file.finish(&BTreeMap::new()).map(|()| "tensors")?,
+            Form::Npz(file) => file.finish().map(|()| "tensors")?,
+            Form::Table(file) => file
+                .finish()
+                .map(|()| "rows")
+                .map_err(|error| anyhow::anyhow!("{}: {error}", self.path.display()))
+                .bad_input()?,
+        };
+        Ok(format!("{}: {} {what}", self.path.display(), self.written))
+    }
+}
+
+fn table(path: &Path, columns: &[&str]) -> Result<AtomicFile> {
+    let head = line(std::iter::once("input").chain(columns.iter().copied()));
+    AtomicFile::create(path)
+        .and_then(|mut file| file.write_all(head.as_bytes()).map(|()| file))
+        .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
+        .bad_input()
+}
+
+fn vectors<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
+    rows.into_iter().map(Vec::from).collect()
+}
+
+/// Cells as a line of CSV.
+fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
+    let quoted: Vec<String> = cells
+        .map(|cell| match cell.contains([',', '"', '\n', '\r']) {
+            true => format!("\"{}\"", cell.replace('"', "\"\"")),
+            false => cell.to_owned(),
+        })
+        .collect();
+    quoted.join(",") + "\n"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::line;
+
+    #[test]
+    fn cells_that_would_break_a_line_are_quoted() {
+        let cells = ["a.jpg", "sea lion, \"big\"", ""].into_iter();
+        assert_eq!(line(cells), "a.jpg,\"sea lion, \"\"big\"\"\",\n");
+    }
+}

@@ -1,0 +1,60 @@
+//! How fast it is.
+
+use serde_json::Value;
+
+use crate::asking::{json, stdout};
+use crate::{NEAR, TINY, percept};
+
+#[test]
+fn bench_takes_lists_and_paces() {
+    let mut command = percept();
+    command.arg("bench").args(TINY).args([
+        "--batch",
+        "1,2",
+        "--size",
+        "42x56,70",
+        "--repeats",
+        "2",
+        "--threads",
+        "1,2",
+    ]);
+    let record = json(&mut command);
+    assert_eq!(record["rows"].as_array().unwrap().len(), 8);
+    let mut command = percept();
+    command
+        .arg("bench")
+        .args(TINY)
+        .args(["--paced", "--warmup", "1"])
+        .write_stdin("\n\n");
+    let text = stdout(&mut command);
+    let lines: Vec<Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 4);
+    assert_eq!(lines[0]["ready"], true);
+    assert!(lines[1]["wall_ms"].as_f64().unwrap() > 0.0);
+    assert!(lines[3]["peak_memory_bytes"].as_u64().unwrap() > 0);
+    let text = stdout(percept().args([
+        "bench",
+        "conv2d",
+        "--set",
+        "in_channels=8",
+        "--repeats",
+        "2",
+    ]));
+    assert!(text.contains("x [1, 8, 56, 56]"), "{text}");
+}
+
+#[test]
+fn samples_are_counted_and_not_their_points() {
+    let args = ["--batch", "2", "--repeats", "1", "--warmup", "1"];
+    let record = json(percept().arg("bench").args(NEAR).args(args));
+    let row = &record["rows"][0];
+    assert_eq!(row["samples"], 2);
+    let seconds = row["wall_ms"]["median"].as_f64().unwrap() * 1e-3;
+    let rate = row["samples_per_s"].as_f64().unwrap();
+    assert!((rate * seconds - 2.0).abs() < 1e-9, "{rate} in {seconds}");
+    let text = stdout(percept().arg("bench").args(NEAR).args(args));
+    assert!(text.contains("sweeps/s"), "{text}");
+}

@@ -1,0 +1,98 @@
+//! A network's way out: what it says of a sample, typed, however many tensors it says it with.
+
+mod boxes;
+mod classes;
+mod features;
+
+use std::fmt;
+use std::sync::Arc;
+
+use percept_data::{Example, Sample};
+use percept_graph::{Tensor, TensorError};
+use thiserror::Error;
+
+pub use boxes::{Boxes, FoundBox};
+pub use classes::{ClassHead, Classes, Prediction};
+pub use features::{FeatureHead, Features};
+
+/// What a network says of one sample.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// Which class it is.
+    Classes(Classes),
+    /// Boxes around objects.
+    Boxes(Boxes),
+    /// Features for other networks.
+    Features(Features),
+}
+
+/// The kinds of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum AnswerKind {
+    Classes,
+    Boxes,
+    Features,
+}
+
+impl fmt::Display for AnswerKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Classes => "classes",
+            Self::Boxes => "boxes",
+            Self::Features => "features",
+        })
+    }
+}
+
+/// What a run of a network gave, and what it was given.
+#[derive(Clone, Copy, Debug)]
+pub struct Ran<'a> {
+    /// The outputs, by name.
+    pub outputs: &'a [(&'a str, Tensor<'a>)],
+    /// The tensors of the batch.
+    pub inputs: &'a Example,
+    /// The samples of the batch.
+    pub samples: &'a [Sample],
+    /// The names of the network's classes; empty where nobody knows them.
+    pub classes: &'a Arc<[String]>,
+}
+
+impl<'a> Ran<'a> {
+    /// An output, which must be there.
+    pub fn output(&self, name: &str) -> Result<&'a Tensor<'a>, AnswerError> {
+        let found = self.outputs.iter().find(|(output, _)| *output == name);
+        found
+            .map(|(_, tensor)| tensor)
+            .ok_or_else(|| AnswerError::NoOutput {
+                name: name.to_owned(),
+            })
+    }
+}
+
+/// Why outputs cannot be read as an answer.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum AnswerError {
+    #[error("the network gave no output `{name}`")]
+    NoOutput { name: String },
+    #[error(
+        "the output `{name}` has the shape {shape:?}, which is not one row for each of {samples} samples"
+    )]
+    OtherRows {
+        name: String,
+        shape: Vec<usize>,
+        samples: usize,
+    },
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}
+
+/// How a network's outputs become answers.
+pub trait Head: fmt::Debug + Send + Sync {
+    /// What kind of answer it reads.
+    fn kind(&self) -> AnswerKind;
+
+    /// The answer to each sample.
+    fn read(&self, ran: &Ran<'_>) -> Result<Vec<Answer>, AnswerError>;
+}

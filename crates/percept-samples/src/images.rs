@@ -1,0 +1,69 @@
+//! Image files, and folders of them.
+
+use std::path::{Path, PathBuf};
+
+use percept_data::images::read_image;
+use percept_data::{Datum, Sample, SampleError, Samples};
+
+use crate::error::OpenError;
+
+/// The files of a folder whose names end so, in the order of their names.
+pub(crate) fn files_in(
+    folder: &Path,
+    endings: &[&str],
+    expected: &'static str,
+) -> Result<Vec<PathBuf>, OpenError> {
+    let io = |source| OpenError::io(folder, source);
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder).map_err(io)? {
+        let path = entry.map_err(io)?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let name = name.to_ascii_lowercase();
+        if endings.iter().any(|ending| name.ends_with(ending)) {
+            files.push(path);
+        }
+    }
+    if files.is_empty() {
+        return Err(OpenError::EmptyFolder {
+            path: folder.to_path_buf(),
+            expected,
+        });
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// A picture per file.
+pub(crate) struct Images {
+    part: &'static str,
+    files: Vec<PathBuf>,
+}
+
+impl Images {
+    /// The given files, and those inside given folders.
+    pub(crate) fn open(part: &'static str, paths: &[&Path]) -> Result<Self, OpenError> {
+        let mut files = Vec::new();
+        for path in paths {
+            match path.is_dir() {
+                true => files.extend(files_in(path, &[".jpg", ".jpeg", ".png"], ".jpg or .png")?),
+                false => files.push(path.to_path_buf()),
+            }
+        }
+        Ok(Self { part, files })
+    }
+}
+
+impl Samples for Images {
+    fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    fn name(&self, index: usize) -> String {
+        self.files[index].display().to_string()
+    }
+
+    fn sample(&self, index: usize) -> Result<Sample, SampleError> {
+        let image = read_image(&self.files[index])?;
+        Ok(Sample::of(self.name(index), self.part, Datum::Image(image)))
+    }
+}
