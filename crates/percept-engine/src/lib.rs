@@ -4,6 +4,7 @@
 
 mod empty;
 mod error;
+mod execute;
 mod join;
 mod kernel;
 mod lowering;

@@ -1,15 +1,16 @@
-//! Checks a graph's gradients against central differences, in f64.
+//! Checks a graph's gradients against central differences in f64, and the fast engine against the slow one.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
-use percept_engine::{RealTensor, run_reference};
+use percept_engine::{Options, Program, RealTensor, run_reference};
 use percept_graph::{
     Builder, Dim, Graph, GraphError, Op, Reduce, ReduceKind, Tensor, ValueId, WeightError,
     WeightSource, differentiate,
 };
+use percept_kernels::Cpu;
 
 use crate::hashed::{hashed, tensor};
 
@@ -148,7 +149,7 @@ fn compare(
             .graph
             .with_output(&format!("grad {}", value.index()), gradient);
     }
-    let weights = Movable::default();
+    let weights = Arc::new(Movable::default());
     let mut inputs = inputs;
     let run = |weights: &Movable,
                inputs: &[(String, Tensor<'static>)]|
@@ -162,6 +163,7 @@ fn compare(
             .collect()
     };
     let analytic = run(&weights, &inputs);
+    check_fast_engine(&result.graph, &weights, &inputs, &analytic);
     let loss_of = |outputs: BTreeMap<String, RealTensor<f64>>| outputs["loss"].data[0];
     let mut checked = 0;
     let mut check =
@@ -222,6 +224,39 @@ fn compare(
     }
     assert!(checked > 0, "nothing to check");
 }
+
+/// The fast engine's loss and gradients against the reference's, and its bits at one thread against those at two.
+fn check_fast_engine(
+    graph: &Graph,
+    weights: &Arc<Movable>,
+    inputs: &[(String, Tensor<'static>)],
+    expected: &BTreeMap<String, RealTensor<f64>>,
+) {
+    let inputs: Vec<(&str, &Tensor<'_>)> = inputs.iter().map(|(n, t)| (n.as_str(), t)).collect();
+    let [one, two] = [1, 2].map(|threads| {
+        let (weights, cpu) = (Arc::clone(weights), Cpu::new(threads).unwrap());
+        let mut program = Program::new(graph.clone(), weights, cpu, Options::default());
+        let outputs = program.run(&inputs);
+        outputs
+            .unwrap_or_else(|error| panic!("{error}"))
+            .to_tensors()
+    });
+    for ((name, got), (_, again)) in one.iter().zip(&two) {
+        let expected = &expected[name];
+        assert_eq!(got.shape(), expected.shape, "{name}");
+        assert_eq!(got, again, "{name} at two threads");
+        let largest = expected.data.iter().fold(1.0f64, |m, v| m.max(v.abs()));
+        for (index, (&expected, got)) in expected.data.iter().zip(&*got.to_f64()).enumerate() {
+            assert!(
+                (got - expected).abs() <= FAST_TOLERANCE * largest,
+                "{name}[{index}]: {got} on the fast engine, {expected} on the reference"
+            );
+        }
+    }
+}
+
+/// What f32 and Winograd may cost, as a share of the largest number.
+const FAST_TOLERANCE: f64 = 1e-3;
 
 /// Half the distance between the two losses of a difference.
 const STEP: f32 = 1e-4;
