@@ -2,8 +2,7 @@
 
 use percept_graph::{Attention, Conv2d, ConvTranspose2d, Linear, LinearWeight, MatMul, Node};
 
-use super::{ToOnnx, ints, pads};
-use crate::ExportError;
+use super::{Done, Names, ToOnnx, ints, pads};
 use crate::lowering::{Lowering, unsupported};
 use crate::schema::Attribute::{self, Int};
 
@@ -18,12 +17,7 @@ fn conv_attributes(conv: &Conv2d) -> Vec<(&'static str, Attribute)> {
 }
 
 impl ToOnnx for Conv2d {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         inputs.extend((0..node.params.len()).map(|i| l.weight(node, i)));
         l.define(node, "Conv", inputs, conv_attributes(self));
         Ok(())
@@ -31,12 +25,7 @@ impl ToOnnx for Conv2d {
 }
 
 impl ToOnnx for ConvTranspose2d {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         inputs.extend((0..node.params.len()).map(|i| l.weight(node, i)));
         let mut attributes = conv_attributes(&self.conv);
         attributes.push(("output_padding", ints(self.output_padding)));
@@ -47,12 +36,7 @@ impl ToOnnx for ConvTranspose2d {
 
 /// Gemm takes matrices only; for more axes MatMul broadcasts a weight that is stored as [in, out].
 impl ToOnnx for Linear {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         if self.weight != LinearWeight::Matrix {
             return Err(unsupported(node, "its weight is stored as a convolution's"));
         }
@@ -75,12 +59,7 @@ impl ToOnnx for Linear {
 }
 
 impl ToOnnx for MatMul {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let transposed = [(self.transpose_a, "a"), (self.transpose_b, "b")];
         let mut operands = Vec::new();
         for (index, (name, (transpose, suffix))) in inputs.into_iter().zip(transposed).enumerate() {
@@ -99,12 +78,7 @@ impl ToOnnx for MatMul {
 
 /// softmax(q kᵀ · scale) v on heads [N, heads, T, D / heads].
 impl ToOnnx for Attention {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let [n, t, _] = l
             .shape(node.inputs[0])?
             .try_into()

@@ -5,19 +5,13 @@ use percept_graph::{
     Softmax,
 };
 
-use super::ToOnnx;
-use crate::ExportError;
+use super::{Done, Names, ToOnnx};
 use crate::lowering::Lowering;
 use crate::schema::Attribute::{Float, Int};
 use crate::schema::type_code;
 
 impl ToOnnx for Activation {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         match *self {
             Activation::Relu => l.define(node, "Relu", inputs, vec![]),
             Activation::LeakyRelu { slope } => {
@@ -47,24 +41,14 @@ impl ToOnnx for Activation {
 }
 
 impl ToOnnx for Softmax {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         l.define(node, "Softmax", inputs, vec![("axis", Int(-1))]);
         Ok(())
     }
 }
 
 impl ToOnnx for Binary {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let name = match self.kind {
             BinaryKind::Add => "Add",
             BinaryKind::Sub => "Sub",
@@ -88,12 +72,7 @@ impl ToOnnx for Binary {
 }
 
 impl ToOnnx for LayerScale {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         inputs.push(l.weight(node, 0));
         l.define(node, "Mul", inputs, vec![]);
         Ok(())
@@ -102,12 +81,7 @@ impl ToOnnx for LayerScale {
 
 /// x · scale / divisor + shift.
 impl ToOnnx for Affine {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         let divisor = self.divisor.eval(l.bindings)? as f64;
         let scale = (f64::from(self.scale) / divisor) as f32;
         inputs.push(l.scalar(node, "scale", scale));
@@ -119,24 +93,14 @@ impl ToOnnx for Affine {
 }
 
 impl ToOnnx for Dropout {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         l.alias(node.outputs[0], inputs.remove(0));
         Ok(())
     }
 }
 
 impl ToOnnx for Reduce {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         let name = match self.kind {
             ReduceKind::Sum => "ReduceSum",
             ReduceKind::Mean => "ReduceMean",

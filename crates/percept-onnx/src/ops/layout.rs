@@ -5,19 +5,13 @@ use percept_graph::{
     ScatterAdd, Slice,
 };
 
-use super::{ToOnnx, ints};
-use crate::ExportError;
+use super::{Done, Names, ToOnnx, ints};
 use crate::lowering::Lowering;
 use crate::schema::Attribute::{Int, Text};
 use crate::schema::type_code;
 
 impl ToOnnx for Reshape {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         let shape = l.shape(node.outputs[0])?;
         inputs.push(l.integers(node, "shape", shape));
         // A size of 0 is 0, not "as in the input".
@@ -27,12 +21,7 @@ impl ToOnnx for Reshape {
 }
 
 impl ToOnnx for Permute {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let order = ints(self.order.iter().copied());
         l.define(node, "Transpose", inputs, vec![("perm", order)]);
         Ok(())
@@ -40,12 +29,7 @@ impl ToOnnx for Permute {
 }
 
 impl ToOnnx for Concat {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let axis = vec![("axis", Int(self.axis as i64))];
         l.define(node, "Concat", inputs, axis);
         Ok(())
@@ -53,12 +37,7 @@ impl ToOnnx for Concat {
 }
 
 impl ToOnnx for Slice {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         let length = self.length.eval(l.bindings)?;
         inputs.push(l.integers(node, "starts", [self.start]));
         inputs.push(l.integers(node, "ends", [self.start + length]));
@@ -69,12 +48,7 @@ impl ToOnnx for Slice {
 }
 
 impl ToOnnx for Expand {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         let shape = l.shape(node.outputs[0])?;
         inputs.push(l.integers(node, "shape", shape));
         l.define(node, "Expand", inputs, vec![]);
@@ -83,12 +57,7 @@ impl ToOnnx for Expand {
 }
 
 impl ToOnnx for Pad {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        mut inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         inputs.push(l.integers(node, "pads", [self.before, self.after.eval(l.bindings)?]));
         // An empty name leaves the value out: zeros.
         inputs.push(String::new());
@@ -99,12 +68,7 @@ impl ToOnnx for Pad {
 }
 
 impl ToOnnx for Gather {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         l.define(node, "Gather", inputs, vec![("axis", Int(0))]);
         Ok(())
     }
@@ -112,12 +76,7 @@ impl ToOnnx for Gather {
 
 /// Sums scattered into zeros.
 impl ToOnnx for ScatterAdd {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let (rows, shape) = (l.shape(node.inputs[1])?, l.shape(node.outputs[0])?);
         let zeros = l.filled(node, "zeros", 0.0, shape);
         let to = vec![("to", Int(type_code(DType::I64)))];
@@ -136,7 +95,7 @@ impl ToOnnx for ScatterAdd {
 }
 
 impl ToOnnx for ParameterValue {
-    fn lower(&self, l: &mut Lowering<'_>, node: &Node, _: Vec<String>) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, _: Names) -> Done {
         let name = l.weight(node, 0);
         l.alias(node.outputs[0], name);
         Ok(())
@@ -144,7 +103,7 @@ impl ToOnnx for ParameterValue {
 }
 
 impl ToOnnx for Constant {
-    fn lower(&self, l: &mut Lowering<'_>, node: &Node, _: Vec<String>) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, _: Names) -> Done {
         let shape = l.shape(node.outputs[0])?;
         let name = l.filled(node, "value", self.value, shape);
         l.alias(node.outputs[0], name);

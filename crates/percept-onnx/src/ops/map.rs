@@ -4,8 +4,7 @@ use percept_graph::{
     AdaptiveAvgPool2d, AvgPool2d, MaxPool2d, Node, Resize, ResizeMode, ResizeScale,
 };
 
-use super::{ToOnnx, ints, pads};
-use crate::ExportError;
+use super::{Done, Names, ToOnnx, ints, pads};
 use crate::lowering::{Lowering, unsupported};
 use crate::schema::Attribute::{self, Float, Int, Text};
 
@@ -18,12 +17,7 @@ fn window(kernel: usize, stride: usize, padding: usize) -> Vec<(&'static str, At
 }
 
 impl ToOnnx for MaxPool2d {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let attributes = window(self.kernel, self.stride, self.padding);
         l.define(node, "MaxPool", inputs, attributes);
         Ok(())
@@ -31,12 +25,7 @@ impl ToOnnx for MaxPool2d {
 }
 
 impl ToOnnx for AvgPool2d {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let mut attributes = window(self.kernel, self.stride, self.padding);
         attributes.push(("count_include_pad", Int(self.count_include_pad.into())));
         l.define(node, "AveragePool", inputs, attributes);
@@ -45,12 +34,7 @@ impl ToOnnx for AvgPool2d {
 }
 
 impl ToOnnx for AdaptiveAvgPool2d {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         if self.output == [1, 1] {
             l.define(node, "GlobalAveragePool", inputs, vec![]);
             return Ok(());
@@ -72,12 +56,7 @@ impl ToOnnx for AdaptiveAvgPool2d {
 }
 
 impl ToOnnx for Resize {
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError> {
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done {
         let (from, to) = (l.shape(node.inputs[0])?, l.shape(node.outputs[0])?);
         if from == to {
             l.define(node, "Identity", inputs, vec![]);

@@ -13,15 +13,16 @@ use crate::ExportError;
 use crate::lowering::{Lowering, unsupported};
 use crate::schema::Attribute;
 
+/// The ONNX names of a node's inputs.
+type Names = Vec<String>;
+
+/// What an op's form comes to.
+type Done = Result<(), ExportError>;
+
 /// The ONNX form of an op. Every op of inference has one, or says why not.
 trait ToOnnx {
     /// Adds the ONNX nodes of a node whose inputs have these names.
-    fn lower(
-        &self,
-        l: &mut Lowering<'_>,
-        node: &Node,
-        inputs: Vec<String>,
-    ) -> Result<(), ExportError>;
+    fn lower(&self, l: &mut Lowering<'_>, node: &Node, inputs: Names) -> Done;
 }
 
 /// Adds the ONNX nodes of one node.

@@ -4,19 +4,13 @@ use std::sync::Arc;
 
 use percept_graph::{ActiveSites, CustomOp, Node, Rulebook, SparseConv3d, SparseToDense};
 
-use super::ToOnnx;
-use crate::ExportError;
+use super::{Done, Names, ToOnnx};
 use crate::lowering::{Lowering, unsupported};
 
 macro_rules! no_onnx_form {
     ($reason:literal: $($op:ty),*) => {
         $(impl ToOnnx for $op {
-            fn lower(
-                &self,
-                _: &mut Lowering<'_>,
-                node: &Node,
-                _: Vec<String>,
-            ) -> Result<(), ExportError> {
+            fn lower(&self, _: &mut Lowering<'_>, node: &Node, _: Names) -> Done {
                 Err(unsupported(node, $reason))
             }
         })*
