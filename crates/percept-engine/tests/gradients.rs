@@ -8,9 +8,9 @@ use hashed::tensor;
 use percept_graph::{
     Activation, ActiveSites, AdaptiveAvgPool2d, Affine, Attention, AvgPool2d, BatchNorm, Binary,
     BinaryKind, Concat, Conv2d, ConvTranspose2d, CrossEntropy, Dropout, Expand, Gather, LayerNorm,
-    LayerScale, Linear, LinearWeight, MatMul, MaxPool2d, Op, Pad, Permute, RANDOM_COUNTER, Reduce,
-    ReduceKind, Reshape, Resize, ResizeMode, ResizeScale, Rulebook, ScatterAdd, Slice, Softmax,
-    SparseConv3d, SparseToDense, Tensor, Window3d,
+    LayerScale, Linear, LinearWeight, MatMul, MaxPool2d, Normalize, Op, Pad, Permute,
+    RANDOM_COUNTER, Reduce, ReduceKind, Reshape, Resize, ResizeMode, ResizeScale, Rulebook,
+    ScatterAdd, Slice, Softmax, SparseConv3d, SparseToDense, Tensor, Window3d,
 };
 use proptest::prelude::*;
 
@@ -159,6 +159,9 @@ proptest! {
         let width = heads * each;
         unary(Attention { heads, width }, &[n, t, 3 * width]);
         unary(Softmax, &[n, t, width]);
+        unary(Normalize::default(), &[n, t, width]);
+        // Every row shorter than eps: a mere factor.
+        unary(Normalize { eps: 10.0 }, &[n, t, width]);
         unary(LayerScale { features: width, initial: 0.1 }, &[n, t, width]);
     }
 

@@ -20,6 +20,7 @@ pub mod machine;
 pub mod mapped;
 pub mod math;
 pub mod norm;
+pub mod normalize;
 pub mod optimiser;
 pub mod points;
 pub mod pool2d;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use percept_graph::{
     Activation, Affine, Attention, Binary, BinaryKind, Builder, Constant, Conv2d, Dim, Dropout,
-    Gather, Graph, Pad, Resize, ResizeMode, ResizeScale, ScatterAdd, WeightError, WeightSource,
+    Gather, Graph, Normalize, Pad, Resize, ResizeMode, ResizeScale, ScatterAdd, WeightError,
+    WeightSource,
 };
 use percept_models::{Settings, zoo};
 
@@ -296,6 +297,7 @@ fn rows_lines_and_constants_have_forms() {
     };
     let line = b.call("line", line, &[padded]);
     let shape = vec![6.into(), 6.into()];
+    let line = b.call("unit", Normalize { eps: 1e-3 }, &[line]);
     let half = b.call("half", Constant { value: 0.5, shape }, &[]);
     let kind = BinaryKind::Greater;
     let above = b.call("above", Binary { kind }, &[line, half]);
@@ -312,6 +314,9 @@ fn rows_lines_and_constants_have_forms() {
         "Pad",
         "Mul",
         "Add",
+        "ReduceL2",
+        "Max",
+        "Div",
         "Expand",
         "Greater",
         "Cast",

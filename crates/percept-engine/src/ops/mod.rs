@@ -17,6 +17,7 @@ mod linear;
 mod loss;
 mod norm;
 mod norm_gradient;
+mod normalize;
 mod optimiser;
 mod pool;
 mod prepare;

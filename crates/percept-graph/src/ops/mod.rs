@@ -14,6 +14,7 @@ mod linear;
 mod loss;
 mod norm;
 mod norm_gradient;
+mod normalize;
 mod optimiser;
 mod pool;
 mod pool_gradient;
@@ -37,6 +38,7 @@ pub use linear::{Linear, LinearWeight, MatMul};
 pub use loss::{CrossEntropy, CrossEntropyGradient};
 pub use norm::{BatchNorm, LayerNorm};
 pub use norm_gradient::{BatchNormGradient, BatchNormTraining, LayerNormGradient};
+pub use normalize::{Normalize, NormalizeGradient};
 pub use optimiser::{AdamW, ClipFactor, Sgd};
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use pool_gradient::{AdaptiveAvgPool2dGradient, AvgPool2dGradient, MaxPool2dGradient};
@@ -151,6 +153,7 @@ op_enum!($
     Linear,
     MatMul,
     MaxPool2d,
+    Normalize,
     Pad,
     ParameterValue,
     Permute,
@@ -179,6 +182,7 @@ op_enum!($
     DenseToSparse,
     LayerNormGradient,
     MaxPool2dGradient,
+    NormalizeGradient,
     RandomDropout,
     ResizeGradient,
     Sgd,
