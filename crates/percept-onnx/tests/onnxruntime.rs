@@ -11,7 +11,11 @@ use std::process::Command;
 
 use percept_data::ModelWeights;
 use percept_data::seeded::{Family, seeded_values};
-use percept_graph::Graph;
+use percept_engine::run_reference;
+use percept_graph::{
+    Affine, Binary, BinaryKind, Builder, Constant, Dim, Gather, Graph, Normalize, Pad, ScatterAdd,
+    Tensor,
+};
 use percept_models::{Settings, zoo};
 
 /// Outputs are equal within this share of their standard deviation.
@@ -23,14 +27,6 @@ fn python() -> Option<OsString> {
         percept_testing::skipped("PERCEPT_PYTHON names no Python with onnxruntime");
     }
     python
-}
-
-fn write_numbers(path: &Path, values: &[f32]) {
-    let bytes: Vec<u8> = values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect();
-    fs::write(path, bytes).unwrap();
 }
 
 fn read_numbers(path: &Path) -> Vec<f32> {
@@ -46,26 +42,21 @@ fn read_numbers(path: &Path) -> Vec<f32> {
 fn run_in_onnxruntime(
     python: &OsString,
     graph: &Graph,
-    inputs: &[(&str, Vec<usize>, Vec<f32>)],
+    inputs: &[(&str, Tensor<'_>)],
 ) -> BTreeMap<String, Vec<f32>> {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model.onnx");
-    let numbers = |name: &str| folder.path().join(format!("{name}.f32"));
+    let file = |name: &str, ending: &str| folder.path().join(format!("{name}.{ending}"));
     let shapes: Vec<(&str, Vec<usize>)> = inputs
         .iter()
-        .map(|(name, shape, _)| (*name, shape.clone()))
+        .map(|(name, tensor)| (*name, tensor.shape().to_vec()))
         .collect();
     let bindings = graph.bind(&shapes).unwrap();
     let mut writer = BufWriter::new(File::create(&model).unwrap());
-    percept_onnx::export(
-        graph,
-        &bindings,
-        &ModelWeights::seeded(Family::Vision, graph),
-        &mut writer,
-    )
-    .unwrap();
-    for (name, _, values) in inputs {
-        write_numbers(&numbers(name), values);
+    let weights = ModelWeights::seeded(Family::Vision, graph);
+    percept_onnx::export(graph, &bindings, &weights, &mut writer).unwrap();
+    for (name, tensor) in inputs {
+        fs::write(file(name, "raw"), tensor.bytes()).unwrap();
     }
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/run_onnx.py");
     let run = Command::new(python)
@@ -81,7 +72,7 @@ fn run_in_onnxruntime(
     );
     let outputs = graph.outputs().iter();
     outputs
-        .map(|(name, _)| (name.clone(), read_numbers(&numbers(name))))
+        .map(|(name, _)| (name.clone(), read_numbers(&file(name, "f32"))))
         .collect()
 }
 
@@ -154,7 +145,8 @@ fn exported_networks_give_the_public_networks_outputs() {
             }
         }
         let input = seeded_values(Family::Vision, &case.input, &case.shape);
-        let outputs = run_in_onnxruntime(&python, &graph, &[("image", case.shape.clone(), input)]);
+        let input = Tensor::from_values(case.shape.clone(), input).unwrap();
+        let outputs = run_in_onnxruntime(&python, &graph, &[("image", input)]);
         for expected in &case.outputs {
             let what = format!(
                 "{} {:?} {}: {}",
@@ -174,6 +166,45 @@ fn exported_networks_give_the_public_networks_outputs() {
                     got[index]
                 );
             }
+        }
+    }
+}
+
+#[test]
+fn rows_lines_and_constants_give_the_reference_engines_outputs() {
+    let Some(python) = python() else { return };
+    let mut b = Builder::new("Rows");
+    let x = b.input("x", [4, 3].map(Dim::from));
+    let rows = b.integer_input("rows", [Dim::from(5)]);
+    let picked = b.call("pick", Gather, &[x, rows]);
+    let summed = b.call("sum", ScatterAdd { rows: 6.into() }, &[picked, rows]);
+    let pad = Pad {
+        axis: 1,
+        before: 2,
+        after: 1.into(),
+    };
+    let padded = b.call("pad", pad, &[summed]);
+    let line = b.call("line", Affine::divided(4.into()).shifted(0.5), &[padded]);
+    let unit = b.call("unit", Normalize { eps: 1e-3 }, &[line]);
+    let shape = vec![6.into(), 6.into()];
+    let constant = b.call("constant", Constant { value: 0.4, shape }, &[]);
+    let kind = BinaryKind::Greater;
+    let above = b.call("above", Binary { kind }, &[unit, constant]);
+    b.output("unit", unit);
+    b.output("above", above);
+    let graph = b.finish().unwrap();
+    let numbers = seeded_values(Family::Vision, "rows", &[4, 3]);
+    let x = Tensor::from_values([4, 3], numbers).unwrap();
+    let rows = Tensor::from_values([5], vec![3i32, 0, 3, 1, 2]).unwrap();
+    let weights = ModelWeights::seeded(Family::Vision, &graph);
+    let inputs = [("x", &x), ("rows", &rows)];
+    let expected = run_reference::<f32>(&graph, &weights, &inputs).unwrap();
+    let inputs = inputs.map(|(name, tensor)| (name, tensor.borrowed()));
+    let got = run_in_onnxruntime(&python, &graph, &inputs);
+    for (name, expected) in expected {
+        assert_eq!(got[&name].len(), 36, "{name}");
+        for (got, expected) in got[&name].iter().zip(&expected.data) {
+            assert!((got - expected).abs() < 1e-6, "{name}: {got}, {expected}");
         }
     }
 }
