@@ -1,5 +1,12 @@
 //! What this machine gives: arithmetic peak, memory bandwidth, CPU time and memory of the process.
 
+mod memory;
+
+pub use memory::{
+    MemoryInfo, MemoryUse, machine_memory_bytes, memory_info, peak_resident_bytes, resident_bytes,
+    watch_memory,
+};
+
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -97,28 +104,11 @@ pub fn process_cpu_seconds() -> Option<f64> {
     None
 }
 
-/// The largest resident size the process has had, in bytes; `None` where the system does not tell.
-pub fn peak_resident_bytes() -> Option<u64> {
-    proc_kilobytes("/proc/self/status", "VmHWM:").map(|kb| kb * 1024)
-}
-
-/// Memory of the machine and what is available of it, in bytes; `None` where the system does not tell.
-pub fn machine_memory_bytes() -> Option<(u64, u64)> {
-    let read = |field| proc_kilobytes("/proc/meminfo", field).map(|kb| kb * 1024);
-    read("MemTotal:").zip(read("MemAvailable:"))
-}
-
 /// The CPU's name; `None` where the system does not tell.
 pub fn cpu_name() -> Option<String> {
     let text = std::fs::read_to_string("/proc/cpuinfo").ok()?;
     let line = text.lines().find(|line| line.starts_with("model name"))?;
     line.split_once(':').map(|(_, name)| name.trim().to_owned())
-}
-
-fn proc_kilobytes(path: &str, field: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(path).ok()?;
-    let line = text.lines().find(|line| line.starts_with(field))?;
-    line.split_whitespace().nth(1)?.parse().ok()
 }
 
 #[cfg(test)]
