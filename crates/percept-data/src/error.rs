@@ -8,6 +8,7 @@ use thiserror::Error;
 use crate::arrays::ArrayFault;
 use crate::checkpoint::CheckpointFault;
 use crate::images::ImageFault;
+use crate::masks::MaskFault;
 use crate::safetensors::SafetensorsFault;
 
 /// A file that could not be read or written, and why.
@@ -44,6 +45,9 @@ pub enum Fault {
     /// An image.
     #[error(transparent)]
     Image(#[from] ImageFault),
+    /// A mask.
+    #[error(transparent)]
+    Mask(#[from] MaskFault),
 }
 
 /// The three reasons why a file cannot be used.
@@ -75,6 +79,7 @@ impl FileError {
             Fault::Checkpoint(fault) => fault.kind(),
             Fault::Array(fault) => fault.kind(),
             Fault::Image(fault) => fault.kind(),
+            Fault::Mask(fault) => fault.kind(),
         }
     }
 

@@ -6,8 +6,10 @@
 use percept_graph::Tensor;
 use thiserror::Error;
 
+use crate::egoexo::PairsError;
 use crate::error::FileError;
 use crate::images::RgbImage;
+use crate::masks::Rle;
 use crate::points::{LidarFrame, PointsError};
 
 /// What one part of a sample holds.
@@ -19,6 +21,8 @@ pub enum Datum {
     Images(Vec<RgbImage>),
     /// LiDAR points, with the labels, boxes and cameras of the same moment where they are known.
     Frame(Box<LidarFrame>),
+    /// Masks of one image: the candidates of a match, or one alone.
+    Masks(Vec<Rle>),
     /// Plain numbers: a range image, features, anything that a network takes as it is.
     Tensor(Tensor<'static>),
     /// The number of a class.
@@ -32,6 +36,7 @@ impl Datum {
             Self::Image(_) => "an image",
             Self::Images(_) => "several images",
             Self::Frame(_) => "LiDAR points",
+            Self::Masks(_) => "masks",
             Self::Tensor(_) => "a tensor",
             Self::Class(_) => "a class",
         }
@@ -101,6 +106,14 @@ impl Sample {
         }
     }
 
+    /// The masks that this part is.
+    pub fn masks(&self, part: &str) -> Result<&[Rle], SampleError> {
+        match self.part(part)? {
+            Datum::Masks(masks) => Ok(masks),
+            other => Err(self.other_kind(part, "masks", other)),
+        }
+    }
+
     /// The class that this part is.
     pub fn class(&self, part: &str) -> Result<usize, SampleError> {
         match self.part(part)? {
@@ -129,6 +142,9 @@ pub enum SampleError {
     /// Its points.
     #[error(transparent)]
     Points(#[from] PointsError),
+    /// Its pair of views.
+    #[error(transparent)]
+    Pairs(#[from] PairsError),
     /// It lacks a part.
     #[error("{sample}: no part `{part}`; it has {}", present.join(", "))]
     NoPart {

@@ -3,12 +3,14 @@
 mod integers;
 mod npy;
 mod npz;
+mod planes;
 
 use thiserror::Error;
 
 pub use self::integers::{NpyInteger, read_npy_integers, write_npy_integers};
 pub use self::npy::{read_npy, write_npy};
 pub use self::npz::{NpzWriter, read_npz, write_npz};
+pub(crate) use self::planes::Planes;
 use crate::error::FaultKind;
 use crate::zip::ZipFault;
 use percept_graph::DType;
@@ -78,7 +80,7 @@ impl ArrayFault {
     }
 
     /// The same fault, said of the named array of an archive.
-    fn of_array(mut self, name: &str) -> ArrayFault {
+    pub(crate) fn of_array(mut self, name: &str) -> ArrayFault {
         if let Self::Header { array, .. }
         | Self::Length { array, .. }
         | Self::Unsupported { array, .. } = &mut self

@@ -149,7 +149,7 @@ pub(super) fn encode_header_of(descr: &str, shape: &[usize]) -> Result<Vec<u8>, 
     Ok(header)
 }
 
-fn dtype_described(descr: &str) -> Option<DType> {
+pub(super) fn dtype_described(descr: &str) -> Option<DType> {
     Some(match descr {
         "<f8" => DType::F64,
         "<f4" => DType::F32,

@@ -120,6 +120,23 @@ impl ZipEntry {
         Ok(content)
     }
 
+    /// The content bit by bit, for who keeps little of it: however far it expands, no memory is taken for it.
+    pub(crate) fn stream<'a>(&'a self, archive: &'a [u8]) -> Result<EntryStream<'a>, ZipFault> {
+        let content: Box<dyn Read + 'a> = match self.method {
+            Method::Deflated if !self.encrypted => {
+                let raw = archive.get(self.content.clone());
+                let raw = raw.ok_or_else(|| self.fault("lies outside the archive"))?;
+                Box::new(DeflateDecoder::new(raw))
+            }
+            _ => Box::new(Cursor::new(self.read(archive)?)),
+        };
+        Ok(EntryStream {
+            entry: self,
+            content,
+            crc: Crc::new(),
+        })
+    }
+
     fn check(&self, content: &[u8]) -> Result<(), ZipFault> {
         // Zero stands for "not computed": some writers can leave checksums out.
         if self.checksum == 0 || self.checked.load(Ordering::Relaxed) {
@@ -127,7 +144,11 @@ impl ZipEntry {
         }
         let mut crc = Crc::new();
         crc.update(content);
-        if crc.sum() != self.checksum {
+        self.check_sum(&crc)
+    }
+
+    fn check_sum(&self, crc: &Crc) -> Result<(), ZipFault> {
+        if self.checksum != 0 && crc.sum() != self.checksum {
             let (entry, expected, found) = (self.name.clone(), self.checksum, crc.sum());
             return Err(ZipFault::Checksum {
                 entry,
@@ -157,6 +178,32 @@ impl ZipEntry {
 
     fn fault(&self, reason: &'static str) -> ZipFault {
         entry_fault(&self.name, reason)
+    }
+}
+
+/// An entry that is read bit by bit.
+pub(crate) struct EntryStream<'a> {
+    entry: &'a ZipEntry,
+    content: Box<dyn Read + 'a>,
+    crc: Crc,
+}
+
+impl EntryStream<'_> {
+    /// Checks what was read, which has to be all of it.
+    pub(crate) fn finish(mut self) -> Result<(), ZipFault> {
+        let rest = self.content.read(&mut [0]);
+        if rest.ok() != Some(0) {
+            return Err(self.entry.fault("is longer than its header says"));
+        }
+        self.entry.check_sum(&self.crc)
+    }
+}
+
+impl Read for EntryStream<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let bytes = self.content.read(buffer)?;
+        self.crc.update(&buffer[..bytes]);
+        Ok(bytes)
     }
 }
 

@@ -32,8 +32,8 @@ fn directory_start(file: &[u8]) -> usize {
         .unwrap()
 }
 
-/// `two_entries` with its first one compressed, claiming to hold `claimed` bytes.
-fn compressed(content: &[u8], claimed: u32) -> Vec<u8> {
+/// An archive of one compressed entry, which claims to hold `claimed` bytes.
+pub(crate) fn compressed(content: &[u8], claimed: u32) -> Vec<u8> {
     let mut encoder = DeflateEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(content).unwrap();
     let raw = encoder.finish().unwrap();
