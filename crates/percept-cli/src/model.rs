@@ -55,32 +55,9 @@ impl ModelArgs {
     /// Its weights, checked to fit; says on stderr where they come from.
     pub fn load(&self, model: &Model, common: &Common) -> Result<Arc<dyn WeightSource>> {
         let entry = zoo::find(model.name)?;
-        let (weights, report) = match Chosen::of(entry, &self.weights)? {
-            Chosen::Seeded => {
-                let weights = ModelWeights::seeded(model.family, &model.graph);
-                common.note(format_args!("weights: {}", weights.describe()));
-                return Ok(Arc::new(weights));
-            }
-            Chosen::Shipped(bytes) => {
-                let source: Box<dyn TensorSource> = Box::new(shipped(entry, bytes)?);
-                ModelWeights::of(source, &model.graph).bug()?
-            }
-            Chosen::Files([Given { part: None, path }]) => {
-                let layouts = model.other_layouts.iter();
-                let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
-                ModelWeights::open(path, &model.graph, layouts)?
-            }
-            Chosen::Files(files) => {
-                let pieces = files.iter().map(|file| {
-                    let source = open_weights(&file.path)?;
-                    Ok((file.part.clone(), source))
-                });
-                let pieces = pieces.collect::<Result<Vec<_>>>()?;
-                ModelWeights::of(Box::new(Assembled::new(pieces)), &model.graph).bad_input()?
-            }
-        };
-        common.note(describe_load(&report));
-        Ok(Arc::new(weights))
+        let (weights, note) = Chosen::of(entry, &self.weights)?.load(entry, model)?;
+        common.note(note);
+        Ok(weights)
     }
 }
 
@@ -107,12 +84,58 @@ impl<'a> Chosen<'a> {
             Self::Shipped(bytes) => Ok(Card::of_weights(&shipped(entry, bytes)?)?),
             Self::Files(files) => {
                 let whole = files.iter().find(|file| file.part.is_none());
-                Ok(whole
-                    .map(|file| Card::read(&file.path))
-                    .transpose()?
-                    .flatten())
+                let card = whole.map(|file| Card::read(&file.path)).transpose()?;
+                Ok(card.flatten())
             }
         }
+    }
+
+    /// The network with these settings; its card settles what is not set.
+    fn build(&self, entry: &Entry, asked: &Settings) -> Result<Model> {
+        let build = |settings: &Settings| {
+            let built = entry.build(settings);
+            built.map_err(|error| blame(entry.name, error))
+        };
+        let Some(card) = self.card(entry)? else {
+            return build(asked);
+        };
+        let settings = card.settings_for(entry.name, asked).map_err(|error| {
+            let fail = Fail::from(error);
+            match self {
+                Self::Shipped(_) => fail.hint("--weights seeded takes other settings"),
+                _ => fail,
+            }
+        })?;
+        Ok(build(&settings)?.described_by(&card))
+    }
+
+    /// The weights, and a line that says what they are.
+    fn load(&self, entry: &Entry, model: &Model) -> Result<(Arc<dyn WeightSource>, String)> {
+        let (weights, report) = match self {
+            Self::Seeded => {
+                let weights = ModelWeights::seeded(model.family, &model.graph);
+                let note = format!("weights: {}", weights.describe());
+                return Ok((Arc::new(weights), note));
+            }
+            Self::Shipped(bytes) => {
+                let source: Box<dyn TensorSource> = Box::new(shipped(entry, bytes)?);
+                ModelWeights::of(source, &model.graph).bug()?
+            }
+            Self::Files([Given { part: None, path }]) => {
+                let layouts = model.other_layouts.iter();
+                let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
+                ModelWeights::open(path, &model.graph, layouts)?
+            }
+            Self::Files(files) => {
+                let pieces = files.iter().map(|file| {
+                    let source = open_weights(&file.path)?;
+                    Ok((file.part.clone(), source))
+                });
+                let pieces = pieces.collect::<Result<Vec<_>>>()?;
+                ModelWeights::of(Box::new(Assembled::new(pieces)), &model.graph).bad_input()?
+            }
+        };
+        Ok((Arc::new(weights), describe_load(&report)))
     }
 }
 
@@ -126,21 +149,7 @@ fn shipped(entry: &Entry, bytes: &'static [u8]) -> Result<Safetensors> {
 pub fn build_for(name: &str, set: &[String], weights: &[Given]) -> Result<Model> {
     let asked = Settings::parse(set).map_err(ModelError::from)?;
     let entry = zoo::find(name).map_err(|error| blame(name, error))?;
-    let chosen = Chosen::of(entry, weights)?;
-    let build = |settings: &Settings| entry.build(settings).map_err(|error| blame(name, error));
-    match chosen.card(entry)? {
-        None => build(&asked),
-        Some(card) => {
-            let settings = card.settings_for(name, &asked).map_err(|error| {
-                let fail = Fail::from(error);
-                match chosen {
-                    Chosen::Shipped(_) => fail.hint("--weights seeded takes other settings"),
-                    _ => fail,
-                }
-            })?;
-            Ok(build(&settings)?.described_by(&card))
-        }
-    }
+    Chosen::of(entry, weights)?.build(entry, &asked)
 }
 
 /// Builds a network of the zoo with `--set` options alone.
@@ -173,5 +182,69 @@ fn describe_load(report: &LoadReport) -> String {
             "weights: {}, {} tensors; {extra} more were not needed",
             report.weights, report.matched
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use half::f16;
+    use percept_data::safetensors::write_safetensors;
+    use percept_graph::Tensor;
+
+    use super::*;
+
+    /// A linear layer that ships its weights, in half precision: the identity.
+    fn shipping() -> Entry {
+        let mut entry = *zoo::find("linear").unwrap();
+        let set = ["in_features=2", "out_features=2", "bias=false"];
+        let model = entry.build(&Settings::parse(set).unwrap()).unwrap();
+        let halves = [1.0, 0.0, 0.0, 1.0].map(f16::from_f32).to_vec();
+        let weight = Tensor::from_values([2, 2], halves).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let card = Card::of(&model, vec!["left".to_owned(), "right".to_owned()]);
+        let tensors = [("layer.weight".to_owned(), weight)];
+        write_safetensors(file.path(), &tensors, &BTreeMap::from([card.metadata()])).unwrap();
+        let bytes = std::fs::read(file.path()).unwrap();
+        entry.shipped = Some(bytes.leak());
+        entry
+    }
+
+    #[test]
+    fn weights_that_come_with_a_network_are_taken_by_default() {
+        let entry = shipping();
+        let chosen = Chosen::of(&entry, &[]).unwrap();
+        let model = chosen.build(&entry, &Settings::none()).unwrap();
+        assert_eq!(model.classes[..], ["left", "right"]);
+        let (weights, note) = chosen.load(&entry, &model).unwrap();
+        assert_eq!(
+            note,
+            "weights: trained weights that come with linear, 1 tensors"
+        );
+        assert_eq!(
+            *weights.read("layer.weight", &[2, 2]).unwrap(),
+            [1.0, 0.0, 0.0, 1.0]
+        );
+
+        let other = Settings::parse(["in_features=3"]).unwrap();
+        let fail = chosen.build(&entry, &other).unwrap_err();
+        assert_eq!(
+            fail.error.to_string(),
+            "in_features=3 contradicts the weights, which have in_features=2"
+        );
+        assert!(fail.hint.unwrap().contains("--weights seeded"));
+    }
+
+    #[test]
+    fn seeded_weights_can_be_asked_for() {
+        let entry = shipping();
+        let seeded = ["seeded".parse().unwrap()];
+        let chosen = Chosen::of(&entry, &seeded).unwrap();
+        let asked = Settings::parse(["in_features=3", "out_features=2"]).unwrap();
+        let model = chosen.build(&entry, &asked).unwrap();
+        assert!(model.classes.is_empty());
+        let (_, note) = chosen.load(&entry, &model).unwrap();
+        assert_eq!(note, "weights: seeded, accuracy means nothing");
     }
 }

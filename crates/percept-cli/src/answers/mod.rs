@@ -5,9 +5,10 @@
 mod boxes;
 mod classes;
 mod features;
+mod labels;
 mod save;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use percept_data::Sample;
 use percept_data::atomic::write_atomically;
@@ -35,6 +36,7 @@ impl Shown<'_> {
         match self.answer {
             Answer::Classes(classes) => classes::text(name, classes, self.top),
             Answer::Boxes(boxes) => boxes::text(name, boxes, self.top),
+            Answer::PointLabels(labels) => labels::text(name, labels),
             Answer::Features(features) => features::text(name, features),
         }
     }
@@ -44,6 +46,7 @@ impl Shown<'_> {
         let (key, value) = match self.answer {
             Answer::Classes(classes) => ("classes", classes::record(classes, self.top)),
             Answer::Boxes(boxes) => ("boxes", boxes::record(boxes)),
+            Answer::PointLabels(labels) => ("labels", labels::record(labels)),
             Answer::Features(features) => ("features", features::record(features)),
         };
         json!({"input": self.sample.name, key: value})
@@ -54,6 +57,7 @@ impl Shown<'_> {
         let picture: Picture = match self.answer {
             Answer::Classes(classes) => classes::picture(self.sample, classes, self.top)?,
             Answer::Boxes(boxes) => boxes::picture(self.sample, boxes)?,
+            Answer::PointLabels(labels) => labels::picture(self.sample, labels)?,
             Answer::Features(_) => return Err(no_picture("features")),
         };
         let bytes = match is_svg(path) {
@@ -67,17 +71,27 @@ impl Shown<'_> {
     }
 }
 
+/// The path itself, or `bev-3.png` of `bev.png`.
+pub fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
+    let Some(number) = number else {
+        return path.to_path_buf();
+    };
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{number}.{ending}"))
+}
+
 /// Refuses a picture of answers that nobody can look at, before anything runs.
 pub fn check_picture(kind: AnswerKind) -> Result<()> {
     match kind {
-        AnswerKind::Classes | AnswerKind::Boxes => Ok(()),
+        AnswerKind::Classes | AnswerKind::Boxes | AnswerKind::PointLabels => Ok(()),
         AnswerKind::Features => Err(no_picture("features")),
     }
 }
 
 fn no_picture(what: &str) -> Fail {
     Fail::usage(format!("there is no picture of {what}"))
-        .hint("--picture draws classes beside their image and boxes among their points")
+        .hint("--picture draws classes beside their image, and boxes and labels among their points")
 }
 
 /// The error for an input that has not what a picture is drawn on.

@@ -11,14 +11,14 @@ use percept_data::safetensors::SafetensorsWriter;
 use percept_graph::Tensor;
 use percept_models::answer::{Answer, AnswerKind};
 
-use super::{boxes, classes};
+use super::{boxes, classes, labels, numbered};
 use crate::fail::{Blame, Fail, Result};
 
 /// A file that takes what runs give, and appears when it is finished.
 pub struct Saver {
     path: PathBuf,
     file: Form,
-    /// Tensors or rows.
+    /// Tensors, rows or files.
     written: usize,
 }
 
@@ -26,27 +26,40 @@ enum Form {
     Safetensors(Box<SafetensorsWriter>),
     Npz(Box<NpzWriter>),
     Table(Box<AtomicFile>),
+    /// A file per sample, numbered when there are several.
+    Labels {
+        several: bool,
+    },
 }
 
 impl Saver {
     /// Begins a file in the form that its name tells, for answers of this kind.
-    pub fn create(path: &Path, kind: AnswerKind) -> Result<Self> {
-        let columns: Option<&[&str]> = match kind {
-            AnswerKind::Classes => Some(&classes::COLUMNS),
-            AnswerKind::Boxes => Some(&boxes::COLUMNS),
-            AnswerKind::Features => None,
+    pub fn create(path: &Path, kind: AnswerKind, several: bool) -> Result<Self> {
+        let columns: &[&str] = match kind {
+            AnswerKind::Classes => &classes::COLUMNS,
+            AnswerKind::Boxes => &boxes::COLUMNS,
+            AnswerKind::PointLabels | AnswerKind::Features => &[],
+        };
+        let endings: &[&str] = match kind {
+            AnswerKind::Classes | AnswerKind::Boxes => &["csv"],
+            AnswerKind::PointLabels => &labels::ENDINGS,
+            AnswerKind::Features => &[],
         };
         let ending = path.extension().and_then(|ending| ending.to_str());
-        let file = match (ending, columns) {
-            (Some("safetensors"), _) => {
-                Form::Safetensors(Box::new(SafetensorsWriter::create(path)?))
-            }
-            (Some("npz"), _) => Form::Npz(Box::new(NpzWriter::create(path)?)),
-            (Some("csv"), Some(columns)) => Form::Table(Box::new(table(path, columns)?)),
-            (_, columns) => {
-                let table = columns.map_or("", |_| ".csv, ");
+        let file = match ending {
+            Some("safetensors") => Form::Safetensors(Box::new(SafetensorsWriter::create(path)?)),
+            Some("npz") => Form::Npz(Box::new(NpzWriter::create(path)?)),
+            Some(ending) if endings.contains(&ending) => match kind {
+                AnswerKind::PointLabels => Form::Labels { several },
+                _ => Form::Table(Box::new(table(path, columns)?)),
+            },
+            _ => {
+                let own: String = endings
+                    .iter()
+                    .map(|ending| format!(".{ending}, "))
+                    .collect();
                 return Err(Fail::usage(format!(
-                    "--save {}: expected a name that ends in {table}.safetensors or .npz",
+                    "--save {}: expected a name that ends in {own}.safetensors or .npz",
                     path.display()
                 )));
             }
@@ -85,7 +98,7 @@ impl Saver {
                     let rows: Vec<Vec<String>> = match answer {
                         Answer::Classes(answer) => vectors(classes::rows(answer, top)),
                         Answer::Boxes(answer) => vectors(boxes::rows(answer)),
-                        Answer::Features(_) => Vec::new(),
+                        Answer::PointLabels(_) | Answer::Features(_) => Vec::new(),
                     };
                     for row in &rows {
                         let cells = std::iter::once(&sample.name).chain(row);
@@ -97,6 +110,15 @@ impl Saver {
                     self.written += rows.len();
                 }
             }
+            Form::Labels { several } => {
+                for (sample, answer) in samples.iter().zip(answers) {
+                    if let Answer::PointLabels(answer) = answer {
+                        let path = numbered(&self.path, several.then_some(self.written));
+                        labels::save(&path, sample, answer)?;
+                        self.written += 1;
+                    }
+                }
+            }
         }
         Ok(())
     }
@@ -106,6 +128,7 @@ impl Saver {
         let what = match self.file {
             Form::Safetensors(file) => file.finish(&BTreeMap::new()).map(|()| "tensors")?,
             Form::Npz(file) => file.finish().map(|()| "tensors")?,
+            Form::Labels { .. } => "files",
             Form::Table(file) => file
                 .finish()
                 .map(|()| "rows")

@@ -210,6 +210,8 @@ pub struct LidarFrame {
     pub labels: Option<Vec<PointLabel>>,
     /// Points left out because a value in them is NaN or infinite.
     pub dropped_non_finite: usize,
+    /// Those of them that were rows of the frame's own file, ascending.
+    pub dropped_rows: Vec<usize>,
     /// The objects, where the dataset has boxes.
     pub boxes: Option<Vec<Box3d>>,
     /// The cameras of the same moment, where the dataset has them, in the order of
@@ -229,6 +231,7 @@ impl LidarFrame {
             points,
             labels: None,
             dropped_non_finite: 0,
+            dropped_rows: Vec::new(),
             boxes: None,
             cameras: Vec::new(),
             sensor_to_world: Pose::IDENTITY,
@@ -240,7 +243,25 @@ impl LidarFrame {
     pub fn from_cloud(convention: LidarConvention, cloud: Cloud) -> Self {
         Self {
             dropped_non_finite: cloud.dropped_rows.len(),
+            dropped_rows: cloud.dropped_rows,
             ..Self::from_points(convention, cloud.points)
+        }
+    }
+
+    /// What `values`, one per point, says of every row of the frame's own file: those that were left out get `nothing`.
+    pub fn of_rows<T: Copy>(&self, values: &[T], nothing: T) -> Vec<T> {
+        let mut values = values.iter().copied();
+        let mut dropped = self.dropped_rows.iter().peekable();
+        let mut rows = Vec::with_capacity(values.len() + self.dropped_rows.len());
+        loop {
+            let row = rows.len();
+            match dropped.next_if(|dropped| **dropped == row) {
+                Some(_) => rows.push(nothing),
+                None => match values.next() {
+                    Some(value) => rows.push(value),
+                    None => return rows,
+                },
+            }
         }
     }
 
@@ -353,5 +374,16 @@ mod tests {
         );
         let frame = LidarFrame::from_points(LidarConvention::NuScenes, merged);
         assert_eq!(frame.own_sweep().len(), 1);
+    }
+
+    #[test]
+    fn rows_that_were_left_out_get_nothing() {
+        let frame = |dropped: &[usize]| LidarFrame {
+            dropped_rows: dropped.to_vec(),
+            ..LidarFrame::from_points(LidarConvention::Kitti, Vec::new())
+        };
+        assert_eq!(frame(&[0, 2, 5]).of_rows(&[7, 8, 9], 0), [0, 7, 0, 8, 9, 0]);
+        assert_eq!(frame(&[]).of_rows(&[7, 8], 0), [7, 8]);
+        assert_eq!(frame(&[0, 1]).of_rows(&[], 0), [0, 0]);
     }
 }

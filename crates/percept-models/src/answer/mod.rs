@@ -3,6 +3,7 @@
 mod boxes;
 mod classes;
 mod features;
+mod labels;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use thiserror::Error;
 pub use boxes::{Boxes, FoundBox};
 pub use classes::{ClassHead, Classes, Prediction};
 pub use features::{FeatureHead, Features};
+pub use labels::PointLabels;
 
 /// What a network says of one sample.
 #[derive(Clone, Debug)]
@@ -22,6 +24,8 @@ pub enum Answer {
     Classes(Classes),
     /// Boxes around objects.
     Boxes(Boxes),
+    /// What every point is.
+    PointLabels(PointLabels),
     /// Features for other networks.
     Features(Features),
 }
@@ -32,6 +36,7 @@ pub enum Answer {
 pub enum AnswerKind {
     Classes,
     Boxes,
+    PointLabels,
     Features,
 }
 
@@ -40,6 +45,7 @@ impl fmt::Display for AnswerKind {
         f.write_str(match self {
             Self::Classes => "classes",
             Self::Boxes => "boxes",
+            Self::PointLabels => "point labels",
             Self::Features => "features",
         })
     }

@@ -2,7 +2,7 @@
 
 mod report;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use percept_data::{Example, Sample, Samples};
@@ -11,7 +11,7 @@ use percept_graph::{Graph, Tensor};
 use percept_models::Model;
 use percept_models::answer::{Answer, AnswerKind};
 
-use crate::answers::{Saver, Shown, check_picture};
+use crate::answers::{Saver, Shown, check_picture, numbered};
 use crate::fail::{Blame, Exit, Fail, Result};
 use crate::inputs::{InputArgs, batch, note_left_out, unit};
 use crate::interrupt::stop_on_interrupt;
@@ -42,7 +42,8 @@ pub struct Args {
     engine: EngineArgs,
     #[command(flatten)]
     input: InputArgs,
-    /// Write every output and tap to this .safetensors or .npz file, or the answers to this .csv file
+    /// Write every output and tap to this .safetensors or .npz file, or the answers to this file: classes and boxes as .csv, point
+    /// labels as .label, .npy or .ply (numbered when there are several inputs)
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Also save the value of this scope (such as layer1.0.conv2); may be given several times
@@ -80,7 +81,8 @@ pub fn run(args: &Args, common: &Common) -> Result<()> {
     let cpu = common.cpu()?;
     let samples = args.input.open(&model, &cpu)?;
     let saver = args.save.as_deref();
-    let saver = saver.map(|path| Saver::create(path, kind)).transpose()?;
+    let saver = saver.map(|path| Saver::create(path, kind, samples.len() > 1));
+    let saver = saver.transpose()?;
     let weights = args.model.load(&model, common)?;
     let program = Program::new(graph, weights, cpu, args.engine.options());
     let report = Report::new(common, args.head(&model, &program, &*samples))?;
@@ -287,14 +289,4 @@ fn numbered_samples(sample: Sample, count: usize) -> Vec<Sample> {
         parts: Vec::new(),
     };
     (0..count).map(number).collect()
-}
-
-/// The path itself, or `bev-3.png` of `bev.png`.
-fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
-    let Some(number) = number else {
-        return path.to_path_buf();
-    };
-    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    let ending = path.extension().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!("{stem}-{number}.{ending}"))
 }

@@ -120,19 +120,17 @@ impl FromStr for PointFormat {
 pub struct PointCloud {
     /// Rows of x, y, z (metres), intensity (0 to 255), seconds before the keyframe.
     pub values: Vec<f32>,
-    /// Points left out because a value is NaN or infinite.
-    pub dropped_non_finite: usize,
+    /// The rows of the file that were left out, ascending: a value in them is NaN or infinite.
+    pub dropped_rows: Vec<usize>,
 }
 
 impl PointCloud {
     /// Values of a point.
     pub const CHANNELS: usize = 5;
 
-    /// The points of a frame, and how many were left out when it was read.
+    /// The points of a frame.
     pub fn from_frame(frame: &LidarFrame) -> Self {
-        let mut cloud = Self::from_points(frame.convention, &frame.points);
-        cloud.dropped_non_finite += frame.dropped_non_finite;
-        cloud
+        Self::from_points(frame.convention, &frame.points)
     }
 
     /// These points.
@@ -162,11 +160,11 @@ impl PointCloud {
 impl FromIterator<[f32; PointCloud::CHANNELS]> for PointCloud {
     fn from_iter<I: IntoIterator<Item = [f32; PointCloud::CHANNELS]>>(rows: I) -> Self {
         let mut cloud = PointCloud::default();
-        for row in rows {
+        for (place, row) in rows.into_iter().enumerate() {
             if row.iter().all(|value| value.is_finite()) {
                 cloud.values.extend(row);
             } else {
-                cloud.dropped_non_finite += 1;
+                cloud.dropped_rows.push(place);
             }
         }
         cloud
@@ -230,7 +228,8 @@ pub fn read_frame(path: &Path, format: Option<PointFormat>) -> Result<LidarFrame
     };
     let points = rows.iter().map(point).collect();
     Ok(LidarFrame {
-        dropped_non_finite: cloud.dropped_non_finite,
+        dropped_non_finite: cloud.dropped_rows.len(),
+        dropped_rows: cloud.dropped_rows,
         ..LidarFrame::from_points(LidarConvention::NuScenes, points)
     })
 }

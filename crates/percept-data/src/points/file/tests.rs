@@ -77,7 +77,7 @@ fn ply(form: &str) -> Vec<u8> {
 fn one_point_one_dropped(row: [f32; 5]) -> PointCloud {
     PointCloud {
         values: row.to_vec(),
-        dropped_non_finite: 1,
+        dropped_rows: vec![1],
     }
 }
 
@@ -281,7 +281,7 @@ proptest! {
         }
         if let Ok(cloud) = read(name, &file, format) {
             prop_assert!(cloud.values.iter().all(|value| value.is_finite()));
-            prop_assert!(cloud.len() + cloud.dropped_non_finite <= file.len());
+            prop_assert!(cloud.len() + cloud.dropped_rows.len() <= file.len());
         }
     }
 }

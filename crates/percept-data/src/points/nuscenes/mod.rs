@@ -199,6 +199,7 @@ impl NuScenes {
             points,
             labels: None,
             dropped_non_finite,
+            dropped_rows,
             boxes: Some(self.sensor_boxes(rows, &world_to_sensor)?),
             cameras: self.cameras(&rows.cameras)?,
             sensor_to_world,
