@@ -151,7 +151,6 @@ pub(crate) fn element_bytes(element_type: ElementType<'_>) -> Option<usize> {
     Some(match element_type {
         Ok(dtype) => dtype.size_bytes(),
         Err("QInt8Storage" | "QUInt8Storage") => 1,
-        Err("ShortStorage") => 2,
         Err("QInt32Storage") => 4,
         Err("ComplexFloatStorage") => 8,
         Err("ComplexDoubleStorage") => 16,

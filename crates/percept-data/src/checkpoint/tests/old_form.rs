@@ -71,13 +71,13 @@ fn views_of_a_shared_storage_are_read_from_a_nested_dict() {
 #[test]
 fn storages_follow_each_other_in_the_order_of_their_keys() {
     let rebuild = |pickle: Pickle| pickle.global("torch._utils", "_rebuild_tensor_v2").op(b"(");
-    let dict = rebuild(object().text("short")).storage("ShortStorage", "s", 3);
+    let dict = rebuild(object().text("quantised")).storage("QInt32Storage", "q", 3);
     let dict = dict.rebuilt(0, &[3], &[1]);
     let dict = rebuild(dict.text("long")).storage("LongStorage", "l", 1);
     let dict = dict.rebuilt(0, &[1], &[1]);
     let dict = dict.text("float").tensor(2, 0, &[2], &[1]).op(b"u");
     let long = 7i64.to_le_bytes();
-    let stored: [Stored<'_>; 3] = [("l", 1, &long), ("s", 3, &[0; 6]), ("0", 2, &floats(2))];
+    let stored: [Stored<'_>; 3] = [("l", 1, &long), ("q", 3, &[0; 12]), ("0", 2, &floats(2))];
     let file = file_of(dict, &stored);
     let contents = Contents::read(&file, None).unwrap();
     let read = |index: usize| {
@@ -86,7 +86,7 @@ fn storages_follow_each_other_in_the_order_of_their_keys() {
     };
     assert!(matches!(
         read(0),
-        Err(CheckpointFault::UnsupportedType { dtype, .. }) if dtype == "ShortStorage"
+        Err(CheckpointFault::UnsupportedType { dtype, .. }) if dtype == "QInt32Storage"
     ));
     assert_eq!(*read(1).unwrap().to_f32(), [7.0]);
     assert_eq!(*read(2).unwrap().to_f32(), [1.0, 2.0]);
