@@ -8,6 +8,7 @@ mod model;
 mod options;
 mod outcome;
 mod progress;
+mod study;
 mod training;
 mod verbs;
 

@@ -158,6 +158,11 @@ pub fn build(name: &str, set: &[String]) -> Result<Model> {
     zoo::build(name, &settings).map_err(|error| blame(name, error))
 }
 
+/// A network of the zoo that is not built yet.
+pub fn find(name: &str) -> Result<&'static Entry> {
+    zoo::find(name).map_err(|error| blame(name, error))
+}
+
 /// An unknown name comes with the nearest one.
 fn blame(name: &str, error: ModelError) -> Fail {
     let hint = match &error {

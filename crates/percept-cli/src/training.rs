@@ -4,19 +4,15 @@
 use std::path::{Path, PathBuf};
 
 use percept_data::loader::LoaderError;
-use percept_models::Model;
 use percept_models::zoo::{self, Entry};
+use percept_models::{Card, Course, LessonError, LessonOptions, Model, Settings};
 use percept_train::checkpoint::CheckpointError;
 use percept_train::{
-    ConfigError, DataError, Learner, LearnerError, Snapshot, TrainConfig, TrainData, TrainError,
-    settings_of,
+    ConfigError, DataError, Learner, Snapshot, TrainConfig, TrainData, TrainError, settings_of,
 };
 
 use crate::fail::{Blame, Exit, Fail, Result};
 use crate::model;
-
-/// What birds are learned with when nobody says otherwise.
-pub const BIRDS: &str = include_str!("../configs/birds.toml");
 
 /// Where the settings of a run come from, the later over the earlier: `base`, a TOML file, `--set`, options of their own.
 pub struct Sources<'a> {
@@ -26,12 +22,14 @@ pub struct Sources<'a> {
     pub base: Option<TrainConfig>,
     /// A TOML file.
     pub file: Option<&'a Path>,
+    /// The card of the weights, where they have one: the network is as it says.
+    pub card: Option<Card>,
     /// `KEY=VALUE` texts; a key of the network configures it, others configure the run.
     pub set: Vec<String>,
-    /// A folder of pictures.
+    /// A folder of samples.
     pub data: Option<PathBuf>,
-    /// Settings in TOML, below all others, where the pictures are the built-in birds.
-    pub birds: &'a str,
+    /// Whether the settings that suit the built-in data stand below all others, where that is what is learned from.
+    pub suits_built_in: bool,
 }
 
 /// A run that is settled: what learns, from what, how.
@@ -44,30 +42,30 @@ pub struct Settled {
 
 /// Settles everything that a run or an evaluation needs.
 pub fn settle(sources: Sources<'_>) -> Result<Settled> {
-    let entry = zoo::find(sources.model).map_err(|_| unknown(sources.model))?;
-    let mut config = sources.config(entry)?;
+    let entry = model::find(sources.model)?;
+    let course = course(entry)?;
+    let mut config = sources.config(entry, &course)?;
+    if let Some(card) = &sources.card {
+        describe_by(card, entry, &sources.set, &mut config)?;
+    }
     let data = config
         .data
-        .open(config.seed, config.size)
+        .open(course.data, config.seed, config.size)
         .map_err(blame_data)?;
-    let classes = data.training.classes().len();
-    if entry
-        .settings
-        .iter()
-        .any(|setting| setting.name == "classes")
-    {
-        let classes = || classes.to_string();
-        config
-            .network
-            .entry("classes".to_owned())
-            .or_insert_with(classes);
+    let classes = data.training.classes();
+    let mut settings = entry.settings.iter();
+    if settings.any(|setting| setting.name == "classes") {
+        let network = &mut config.network;
+        let of_network = network.entry("classes".to_owned());
+        of_network.or_insert_with(|| classes.len().to_string());
     }
     let texts = config
         .network
         .iter()
         .map(|(key, value)| format!("{key}={value}"));
     let model = model::build(sources.model, &texts.collect::<Vec<_>>())?;
-    let learner = learner(&model, &config)?;
+    let options = config.lesson_options();
+    let learner = Learner::new(&model, &course, &options, classes).map_err(blame_lesson)?;
     Ok(Settled {
         model,
         learner,
@@ -76,28 +74,62 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
     })
 }
 
-/// The network with its loss.
-fn learner(model: &Model, config: &TrainConfig) -> Result<Learner> {
-    let size = config.size.map(|side| [side, side]);
-    Learner::classifier(model, config.label_smoothing, size).map_err(|error| match error {
-        LearnerError::Graph(error) => Fail::from(error),
-        error @ LearnerError::OwnLoss { .. } => Fail::usage(error).hint("leave it out"),
-        error @ LearnerError::NotAClassifier { .. } => {
-            Fail::usage(error).hint("`percept models` lists those whose task is to classify")
-        }
+/// Sets a network up as the card of its weights says; a setting of the user's that contradicts it is an error.
+fn describe_by(card: &Card, entry: &Entry, set: &[String], config: &mut TrainConfig) -> Result<()> {
+    let given = || set.iter().filter_map(|text| text.split_once('='));
+    let of_network = given().filter_map(|(key, value)| {
+        let key = key.trim();
+        let key = key.strip_prefix("network.").unwrap_or(key);
+        let is_networks = entry.settings.iter().any(|setting| setting.name == key);
+        is_networks.then_some((key, value.trim()))
+    });
+    let asked = of_network.fold(Settings::none(), |asked, (k, v)| asked.with(k, v));
+    card.settings_for(entry.name, &asked)
+        .map_err(|error| Fail::usage(error).hint("leave the setting out"))?;
+    config.network.extend(card.settings.clone());
+    let has_size = given().any(|(key, _)| key.trim() == "size");
+    if let Some([side, _]) = card.sizes.values().next().filter(|_| !has_size) {
+        config.size = Some(*side);
+    }
+    Ok(())
+}
+
+/// How a network of the zoo is taught.
+pub fn course(entry: &'static Entry) -> Result<Course> {
+    entry.course.ok_or_else(|| {
+        let error = LessonError::NoLesson { model: entry.name };
+        blame_lesson(error)
     })
 }
 
-fn unknown(name: &str) -> Fail {
-    // The zoo's own error, with the nearest name as a hint.
-    match model::build(name, &[]) {
-        Err(fail) => fail,
-        Ok(_) => Fail::usage(format!("no model is named `{name}`")),
+/// A network as it learns with no settings of its own, to be measured.
+pub fn rehearsing(model: &Model, size: Option<[usize; 2]>) -> Result<Learner> {
+    let course = course(model::find(model.name)?)?;
+    let options = LessonOptions {
+        size,
+        ..LessonOptions::default()
+    };
+    Learner::unjudged(model, &course, &options).map_err(blame_lesson)
+}
+
+fn blame_lesson(error: LessonError) -> Fail {
+    match error {
+        LessonError::Graph(error) => Fail::from(error),
+        error @ LessonError::OwnLoss { .. } => Fail::usage(error).hint("leave it out"),
+        error @ (LessonError::NoLesson { .. } | LessonError::NotAClassifier { .. }) => {
+            let taught = zoo::entries().filter(|entry| entry.course.is_some());
+            let taught: Vec<&str> = taught.map(|entry| entry.name).collect();
+            Fail::usage(error).hint(format!("those that can be trained: {}", taught.join(", ")))
+        }
+        error @ LessonError::Classes { .. } => {
+            Fail::usage(error).hint("leave `classes` out, and it is taken from the data")
+        }
+        error => Fail::usage(error),
     }
 }
 
 impl Sources<'_> {
-    fn config(&self, entry: &Entry) -> Result<TrainConfig> {
+    fn config(&self, entry: &Entry, course: &Course) -> Result<TrainConfig> {
         let text = match self.file {
             Some(path) => std::fs::read_to_string(path)
                 .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
@@ -126,12 +158,12 @@ impl Sources<'_> {
             return with(base);
         }
         let config = with(&TrainConfig::default())?;
-        if config.data.folder.is_some() {
+        if config.data.folder.is_some() || !self.suits_built_in {
             return Ok(config);
         }
-        let mut birds = TrainConfig::parse(self.birds, [""; 0]).bug()?;
-        birds.network.retain(|key, _| is_networks(key));
-        with(&birds)
+        let mut suiting = TrainConfig::parse(course.built_in, [""; 0]).bug()?;
+        suiting.network.retain(|key, _| is_networks(key));
+        with(&suiting)
     }
 
     fn blame_config(&self, error: ConfigError) -> Fail {
@@ -178,8 +210,7 @@ pub fn blame(error: TrainError) -> Fail {
         TrainError::Checkpoint(error) if error.is_disk_full() => {
             Some("earlier checkpoints are whole: make room, then go on with --resume")
         }
-        TrainError::Loader(LoaderError::BadImage(_)) => Some("without --strict it is skipped"),
-        TrainError::Classes { .. } => Some("leave `classes` out, and it is taken from the data"),
+        TrainError::Loader(LoaderError::BadSample(_)) => Some("without --strict it is skipped"),
         TrainError::NotFinite { .. } => {
             Some("a lower schedule.rate, more schedule.warmup_epochs or clip_norm=1 often help")
         }
@@ -192,15 +223,16 @@ pub fn blame(error: TrainError) -> Fail {
         },
         TrainError::Engine(error) => error.into(),
         TrainError::Graph(error) => error.into(),
+        TrainError::Lesson(error @ LessonError::Asked(_)) => Fail::bad_input(error),
+        TrainError::Lesson(error) => return blame_lesson(error),
         TrainError::Setting(_)
         | TrainError::Cpu(_)
         | TrainError::RunExists { .. }
         | TrainError::OtherRun { .. }
-        | TrainError::Classes { .. }
+        | TrainError::UnknownModule { .. }
+        | TrainError::AllFrozen
         | TrainError::Checkpoint(CheckpointError::OtherModel { .. })
-        | TrainError::Loader(LoaderError::Setting(_) | LoaderError::TooLarge { .. }) => {
-            Fail::usage(error)
-        }
+        | TrainError::Loader(LoaderError::Setting(_)) => Fail::usage(error),
         TrainError::Loader(LoaderError::WorkerDied)
         | TrainError::Checkpoint(CheckpointError::WriterDied) => Fail {
             exit: Exit::Bug,

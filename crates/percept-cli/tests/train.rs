@@ -83,9 +83,17 @@ fn train_then_evaluate() {
             .args(["eval", "resnet18", "-q", "--weights"])
             .arg(&best),
     );
-    assert_eq!(evaluated["images"], 12);
+    assert_eq!(evaluated["samples"], 12);
     assert_eq!(evaluated["top1"], record["best"]["metric"]);
     assert_eq!(evaluated["classes"].as_array().map(Vec::len), Some(3));
+    let contradicted = ["eval", "resnet18", "--set", "width=8", "--weights"];
+    assert_fails(
+        percept().args(contradicted).arg(&best),
+        2,
+        &["width=8 contradicts the weights, which have width=4"],
+    );
+    let curves = fs::read_to_string(place.path().join("curves.svg")).expect("curves");
+    assert!(curves.contains("test top1"), "{}", &curves[..200]);
     let text = stdout(
         percept()
             .args(["eval", "resnet18", "-q", "--split", "training", "--weights"])
@@ -175,7 +183,7 @@ fn paco_that_is_interrupted_resumes_to_the_same_bits() {
             .args(["eval", "paco", "-q", "--weights"])
             .arg(&best),
     );
-    assert_eq!(evaluated["images"], 12);
+    assert_eq!(evaluated["samples"], 12);
     let mut smoothed = percept();
     smoothed
         .args(["train", "paco", "--set", "label_smoothing=0.1", "--out"])
@@ -184,37 +192,73 @@ fn paco_that_is_interrupted_resumes_to_the_same_bits() {
 }
 
 #[test]
-fn an_ablation_holds_every_variant_against_cross_entropy() {
+fn a_study_of_trainings_holds_every_row_against_the_first() {
     let place = tempfile::tempdir().expect("a folder");
+    let study = ["--study", "ablation", "--seeds", "2", "--epochs", "1"];
     let mut command = Command::from_std(tiny_paco(place.path()));
-    command.args(["--ablation", "--seeds", "2", "--epochs", "1"]);
-    let record = json(&mut command);
+    let record = json(command.args(study));
     let rows = record["rows"].as_array().expect("rows");
-    let names: Vec<&str> = rows
-        .iter()
-        .filter_map(|row| row["variant"].as_str())
-        .collect();
+    let names: Vec<&str> = rows.iter().filter_map(|row| row["row"].as_str()).collect();
     assert_eq!(names, ["CE", "CE + PaC", "CE + SoC", "CE + PaC + SoC"]);
     assert!(
         rows.iter()
             .all(|row| row["top1"].as_array().map(Vec::len) == Some(2))
     );
-    assert!(rows[0].get("against_ce").is_none() && rows[3]["against_ce"]["finding"].is_string());
+    assert!(rows[0].get("against_first").is_none());
+    assert!(rows[3]["against_first"]["finding"].is_string());
     // Whatever is there already is not trained again.
-    let again = json(Command::from_std(tiny_paco(place.path())).args([
-        "--ablation",
-        "--seeds",
-        "2",
-        "--epochs",
-        "1",
-        "--resume",
-    ]));
+    let mut command = Command::from_std(tiny_paco(place.path()));
+    let again = json(command.args(study).arg("--resume"));
     assert_eq!(again["rows"], record["rows"]);
     let mut other = tiny(place.path());
     assert_fails(
-        other.arg("--ablation"),
+        other.args(["--study", "ablation"]),
         2,
-        &["resnet18 has no terms", "paco"],
+        &["resnet18 has no study `ablation`", "brings none"],
+    );
+    let mut varied = Command::from_std(tiny_paco(place.path()));
+    varied.args(["--study", "ablation", "--set", "eta_soc=1"]);
+    assert_fails(&mut varied, 2, &["eta_soc", "ablation compares"]);
+    let mut steps = percept();
+    steps.args(["train", "paco", "--study", "cost"]);
+    assert_fails(&mut steps, 2, &["percept bench paco --study cost"]);
+}
+
+#[test]
+fn a_study_of_steps_measures_every_row_and_the_published_claims() {
+    let small = [
+        "--batch",
+        "2",
+        "--repeats",
+        "1",
+        "-q",
+        "--set",
+        "image_size=64",
+    ];
+    let mut command = percept();
+    command
+        .args(["bench", "paco", "--study", "cost"])
+        .args(small);
+    let record = json(&mut command);
+    let rows = record["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 5);
+    for row in rows {
+        let components = row["components_ms"].as_array().expect("components");
+        let sum: f64 = components.iter().filter_map(Value::as_f64).sum();
+        let step = row["step_ms"].as_f64().expect("a step");
+        assert!(0.0 < sum && sum < step, "{row}");
+        assert!(
+            components.iter().all(|part| part.as_f64() > Some(0.0)),
+            "{row}"
+        );
+    }
+    assert_eq!(rows[4]["set"]["d"], "32");
+    let mut command = percept();
+    command.args(["bench", "paco", "--study", "cots"]);
+    assert_fails(
+        &mut command,
+        2,
+        &["no study `cots`", "cost (", "ablation ("],
     );
 }
 
@@ -268,7 +312,7 @@ fn a_training_step_is_profiled_with_its_data() {
         "forward",
         "backward",
         "update",
-        "4 pictures of 32x32 in 2 views",
+        "4 pictures (image [4, 3, 32, 32], image_2 [4, 3, 32, 32], labels [4])",
     ] {
         assert!(text.contains(word), "`{word}` is missing in: {text}");
     }
@@ -299,7 +343,11 @@ fn settings_that_do_not_exist_are_refused() {
     assert_fails(
         percept().args(["train", "dinov2-vits14"]),
         2,
-        &["no classifier"],
+        &[
+            "dinov2-vits14 cannot be trained",
+            "those that can be",
+            "paco",
+        ],
     );
     let missing = place.path().join("missing.toml");
     assert_fails(
@@ -489,7 +537,7 @@ fn photographs_are_learned_by_heart() {
     test.args(["eval", "paco", "-q", "--split", "training", "--data"]);
     let tested = json(test.arg(&data).arg("--weights").arg(&weights));
     assert_eq!(
-        (&tested["images"], &tested["top1"]),
+        (&tested["samples"], &tested["top1"]),
         (&50.into(), &1.0.into())
     );
 }
@@ -515,7 +563,9 @@ fn a_run_that_is_killed_again_and_again_ends_with_the_same_bits() {
 
     let folder = place.path().join("killed");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let mut draws = Draws::new(now.map_or(0, |time| time.subsec_nanos().into()), 0);
+    let seed = now.map_or(0, |time| time.subsec_nanos().into());
+    println!("seed {seed}");
+    let mut draws = Draws::new(seed, 0);
     let mut kills = 0;
     for _ in 0..KILLS {
         let mut child = Process::cargo_bin("percept")

@@ -1,6 +1,7 @@
 //! Writes a contact sheet of the built-in birds, one class a row: `cargo run --example birds -- sheet.png`.
 
-use percept_data::classification::{Birds, BirdsConfig, ImageDataset};
+use percept_data::Samples;
+use percept_data::classification::{Birds, BirdsConfig};
 use percept_data::images::{RgbImage, encode_png};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +18,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let step = side + 4;
     let mut sheet = RgbImage::filled(per_class * step, classes * step, [255; 3]);
     for index in 0..birds.len() {
-        let picture = birds.image(index)?;
+        let picture = birds.image(index);
         let (row, column) = (birds.label(index), index / classes);
         for (i, pixel) in picture.pixels.as_chunks::<3>().0.iter().enumerate() {
             let place = sheet.pixel_mut(column * step + i % side, row * step + i / side);

@@ -18,6 +18,7 @@ pub mod masks;
 mod model_weights;
 pub mod names;
 pub mod points;
+mod prepare;
 pub mod random;
 pub mod safetensors;
 mod sample;
@@ -32,6 +33,7 @@ pub use example::{BatchError, Example};
 pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use percept_store::atomic;
+pub use prepare::{Prepare, SampleKey};
 pub use sample::{Datum, Sample, SampleError, Samples};
 pub use setting::SettingError;
 

@@ -1,6 +1,7 @@
 //! Real photographs, read where `PERCEPT_SHARED` (default: `../shared`) has them.
 
-use percept_data::classification::{ImageDataset, read_image_folder};
+use percept_data::Samples;
+use percept_data::classification::read_image_folder;
 
 #[test]
 fn five_classes_of_cub_are_read() {

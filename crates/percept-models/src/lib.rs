@@ -20,6 +20,7 @@ pub mod efficientnet;
 pub mod imagenet;
 pub mod intake;
 pub mod layers;
+pub mod lesson;
 mod model;
 mod nearest;
 pub mod paco;
@@ -27,10 +28,12 @@ pub mod preprocess;
 pub mod randlanet;
 pub mod resnet;
 mod settings;
+pub mod study;
 pub mod zoo;
 
 pub use card::{Card, CardError};
-pub use model::{Model, ModelError, OtherLayout, TrainingGraph};
+pub use lesson::{Course, Lesson, LessonError, LessonOptions};
+pub use model::{Model, ModelError, OtherLayout};
 pub use nearest::nearest;
 pub use settings::{ChosenSettings, Setting, SettingKind, Settings, SettingsError};
 

@@ -50,17 +50,6 @@ pub struct OtherLayout {
     pub renames: Vec<(String, String)>,
 }
 
-/// What a network learns by, where it brings a loss of its own.
-#[derive(Clone, Debug)]
-pub struct TrainingGraph {
-    /// From the views and `labels` i32 [N] to `loss`, its terms, and `logits` [N, classes].
-    pub graph: Graph,
-    /// The inputs [N, 3, H, W] that take views of a picture, each augmented on its own.
-    pub views: Vec<&'static str>,
-    /// The outputs that are terms of the loss.
-    pub terms: Vec<&'static str>,
-}
-
 /// A configured network.
 #[derive(Clone, Debug)]
 pub struct Model {
@@ -78,8 +67,6 @@ pub struct Model {
     pub sizes: Sizes,
     /// Whose conventions its seeded weights and inputs follow.
     pub family: Family,
-    /// What it learns by; `None` when it has no loss of its own.
-    pub training: Option<TrainingGraph>,
     /// Other namings whose checkpoints load through a map of names.
     pub other_layouts: Vec<OtherLayout>,
     /// The settings it was built with.

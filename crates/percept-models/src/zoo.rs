@@ -12,12 +12,12 @@ use crate::efficientnet::{self, Layout};
 use crate::imagenet;
 use crate::intake::{ImageIntake, Intake, Sizes, TensorIntake};
 use crate::layers;
+use crate::lesson::{CLASSIFIER, Course};
 use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::resnet::{ResNet, ResNetConfig, Stem};
-use crate::{
-    ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, TrainingGraph, nearest,
-};
+use crate::study::Study;
+use crate::{ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, nearest};
 
 /// A network that can be built.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,10 @@ pub struct Entry {
     pub settings: &'static [Setting],
     /// Trained weights that come with it: a safetensors file with a card.
     pub shipped: Option<&'static [u8]>,
+    /// How it is taught; none where it cannot be.
+    pub course: Option<Course>,
+    /// What its reports compare.
+    pub studies: &'static [Study],
     build: Build,
 }
 
@@ -44,7 +48,6 @@ pub(crate) struct Parts {
     /// The names of its classes where weights do not tell them; empty where it has none.
     pub(crate) classes: Arc<[String]>,
     pub(crate) family: Family,
-    pub(crate) training: Option<TrainingGraph>,
     pub(crate) other_layouts: Vec<OtherLayout>,
 }
 
@@ -61,7 +64,6 @@ impl Parts {
             head: Arc::new(head),
             classes: [].into(),
             family: Family::Vision,
-            training: None,
             other_layouts: Vec::new(),
         }
     }
@@ -94,8 +96,23 @@ impl Entry {
             description,
             settings,
             shipped: None,
+            course: None,
+            studies: &[],
             build,
         }
+    }
+
+    /// The same network, which can be trained.
+    pub(crate) const fn taught_by(self, course: Course) -> Self {
+        Self {
+            course: Some(course),
+            ..self
+        }
+    }
+
+    /// The same network, with what its reports compare.
+    pub(crate) const fn studied(self, studies: &'static [Study]) -> Self {
+        Self { studies, ..self }
     }
 
     /// The network with these settings.
@@ -110,7 +127,6 @@ impl Entry {
             classes: parts.classes,
             sizes: Sizes::new(),
             family: parts.family,
-            training: parts.training,
             other_layouts: parts.other_layouts,
             settings,
         })
@@ -193,14 +209,15 @@ static BACKBONES: &[Entry] = &[
         "EfficientNet-B0, torchvision's or timm's layout",
         &EFFICIENTNET_SETTINGS,
         build_efficientnet,
-    ),
+    )
+    .taught_by(CLASSIFIER),
     dinov2("dinov2-vits14", "DINOv2 ViT-S/14", &SMALL_SETTINGS),
     dinov2("dinov2-vitb14", "DINOv2 ViT-B/14", &BASE_SETTINGS),
     dinov2("dinov2-vitl14", "DINOv2 ViT-L/14", &LARGE_SETTINGS),
 ];
 
 const fn resnet(name: &'static str, description: &'static str, build: Build) -> Entry {
-    Entry::new(name, description, &RESNET_SETTINGS, build)
+    Entry::new(name, description, &RESNET_SETTINGS, build).taught_by(CLASSIFIER)
 }
 
 const fn dinov2(

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use percept_data::SettingError;
-use percept_data::augment::AugmentConfig;
 use percept_graph::Training;
+use percept_models::LessonOptions;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::{Table, Value};
 
-use crate::{DataConfig, Decay, OptimiserConfig, Schedule};
+use crate::{DataConfig, Decay, Frozen, OptimiserConfig, Schedule};
 
 /// Everything that decides what a run learns.
 ///
@@ -24,11 +24,11 @@ use crate::{DataConfig, Decay, OptimiserConfig, Schedule};
 pub struct TrainConfig {
     /// Passes over the data.
     pub epochs: u64,
-    /// Pictures in a step.
+    /// Samples in a step.
     pub batch: usize,
     /// Parts that a batch is worked through in, to save memory: their gradients are added up.
     pub parts: usize,
-    /// Side of the pictures that the network sees; its own when none.
+    /// Side of what the network sees, where that has a size; its own when none.
     pub size: Option<usize>,
     /// What all random numbers come from: weights, order, augmentation, dropout.
     pub seed: u64,
@@ -40,8 +40,10 @@ pub struct TrainConfig {
     pub clip_norm: Option<f32>,
     /// The share of a label that is spread over all classes.
     pub label_smoothing: f32,
-    /// What is done to training pictures.
-    pub augment: AugmentConfig,
+    /// What is done to training samples: settings of the network's lesson.
+    pub augment: serde_json::Map<String, serde_json::Value>,
+    /// Parameters that stay as they are.
+    pub freeze: Frozen,
     /// Epochs from one evaluation to the next; the last epoch is always followed by one.
     pub evaluate_every: u64,
     /// Evaluations without a better one after which the run stops; never when none.
@@ -71,7 +73,8 @@ impl Default for TrainConfig {
             },
             clip_norm: None,
             label_smoothing: 0.0,
-            augment: AugmentConfig::default(),
+            augment: serde_json::Map::new(),
+            freeze: Frozen::default(),
             evaluate_every: 1,
             patience: None,
             checkpoint: CheckpointConfig::default(),
@@ -195,6 +198,15 @@ impl TrainConfig {
             clip_norm: self.clip_norm,
         }
     }
+
+    /// What the network's lesson takes of it.
+    pub fn lesson_options(&self) -> LessonOptions {
+        LessonOptions {
+            size: self.size.map(|side| [side, side]),
+            label_smoothing: self.label_smoothing,
+            augment: self.augment.clone(),
+        }
+    }
 }
 
 /// `a.b` and a value as the table `[a]` with `b` inside.
@@ -282,7 +294,14 @@ mod tests {
 
     #[test]
     fn settings_survive_a_checkpoint() {
-        let set = ["clip_norm=0.1", "seed=9", "schedule.rate=0.3", "patience=4"];
+        let set = [
+            "clip_norm=0.1",
+            "seed=9",
+            "schedule.rate=0.3",
+            "patience=4",
+            "freeze=conv1,layer1",
+            "augment.crop.scale=[0.5, 1.0]",
+        ];
         let config = TrainConfig::parse("", set).unwrap();
         let text = serde_json::to_string(&config).unwrap();
         assert_eq!(serde_json::from_str::<TrainConfig>(&text).unwrap(), config);

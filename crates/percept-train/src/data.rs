@@ -3,11 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use percept_data::SettingError;
 use percept_data::classification::birds::Split;
-use percept_data::classification::{
-    Birds, BirdsConfig, DatasetError, HoldOut, ImageDataset, read_images,
-};
+use percept_data::classification::{Birds, BirdsConfig, DatasetError, HoldOut, read_images};
+use percept_data::{Samples, SettingError};
+use percept_models::lesson::DataKind;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -58,13 +57,13 @@ impl Default for BirdsSettings {
     }
 }
 
-/// Pictures to learn from and pictures to be judged by.
+/// Samples to learn from and samples to be judged by.
 #[derive(Clone)]
 #[allow(missing_docs)]
 pub struct TrainData {
-    pub training: Arc<dyn ImageDataset>,
-    pub testing: Arc<dyn ImageDataset>,
-    /// Files among them that are no pictures.
+    pub training: Arc<dyn Samples>,
+    pub testing: Arc<dyn Samples>,
+    /// Files among them that are no samples.
     pub ignored: Vec<PathBuf>,
 }
 
@@ -80,8 +79,19 @@ pub enum DataError {
 }
 
 impl DataConfig {
-    /// Finds the pictures. `side` is that of drawn birds; the seed decides what is held out.
-    pub fn open(&self, seed: u64, side: Option<usize>) -> Result<TrainData, DataError> {
+    /// Finds the samples. `side` is that of drawn birds; the seed decides what is held out.
+    pub fn open(
+        &self,
+        kind: DataKind,
+        seed: u64,
+        side: Option<usize>,
+    ) -> Result<TrainData, DataError> {
+        match kind {
+            DataKind::Pictures => self.pictures(seed, side),
+        }
+    }
+
+    fn pictures(&self, seed: u64, side: Option<usize>) -> Result<TrainData, DataError> {
         let share = self.hold_out;
         let is_fine = (0.0..1.0).contains(&share);
         SettingError::unless(is_fine, "data.hold_out", share, "0 to below 1")?;
@@ -103,7 +113,7 @@ fn read_folder(folder: &Path, hold_out: HoldOut) -> Result<TrainData, DataError>
 
 impl BirdsSettings {
     fn draw(&self, side: usize) -> Result<TrainData, SettingError> {
-        let birds = |split, per_class| -> Result<Arc<dyn ImageDataset>, SettingError> {
+        let birds = |split, per_class| -> Result<Arc<dyn Samples>, SettingError> {
             Ok(Arc::new(Birds::new(BirdsConfig {
                 classes: self.classes,
                 per_class,

@@ -5,9 +5,10 @@ use percept_data::loader::LoaderError;
 use percept_engine::EngineError;
 use percept_graph::GraphError;
 use percept_kernels::CpuError;
+use percept_models::LessonError;
 use thiserror::Error;
 
-use crate::{CheckpointError, MetricsError, ScoresError};
+use crate::{CheckpointError, MetricsError};
 
 /// Why a run stopped before its end. Checkpoints that were written stay.
 #[derive(Debug, Error)]
@@ -33,16 +34,25 @@ pub enum TrainError {
     /// The threads.
     #[error(transparent)]
     Cpu(#[from] CpuError),
-    /// The network does not have the classes of the data.
+    /// The lesson refused the data or the answers.
     #[error(transparent)]
-    Scores(#[from] ScoresError),
-    /// A network for another number of classes.
-    #[error("the network has {outputs} classes, the data {classes}")]
-    Classes {
-        /// Of the network.
-        outputs: usize,
-        /// Of the data.
-        classes: usize,
+    Lesson(#[from] LessonError),
+    /// A module to freeze that the network does not have.
+    #[error("freeze: no parameter is in `{module}`{}", did_you_mean(.nearest))]
+    UnknownModule {
+        /// The module.
+        module: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
+    },
+    /// Everything is frozen.
+    #[error("freeze: nothing is left to train")]
+    AllFrozen,
+    /// A lesson that plans an epoch without samples.
+    #[error("epoch {epoch} is planned without samples")]
+    EmptyPlan {
+        /// The epoch, from 0.
+        epoch: u64,
     },
     /// A new run where there is one already.
     #[error("{}: there is a run already, at step {step}", path.display())]
@@ -80,5 +90,12 @@ fn last_good(checkpoint: &Option<PathBuf>) -> String {
     match checkpoint {
         Some(path) => format!("the last good checkpoint is {}", path.display()),
         None => "there is no checkpoint before it".to_owned(),
+    }
+}
+
+fn did_you_mean(nearest: &Option<String>) -> String {
+    match nearest {
+        Some(nearest) => format!("; did you mean `{nearest}`?"),
+        None => String::new(),
     }
 }

@@ -1,92 +1,173 @@
-//! A classifier on pictures that it does not train on.
+//! A network on samples that it does not train on, and a network that a plan asks.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use percept_data::classification::ImageDataset;
-use percept_data::loader::{Loader, LoaderConfig, Position, Skipped};
-use percept_engine::{Options, Program};
-use percept_graph::WeightSource;
+use percept_data::loader::{EpochPlan, Loader, LoaderConfig, Order, Position, Skipped};
+use percept_data::{Example, Samples};
+use percept_engine::{Options, Outputs, Program};
+use percept_graph::{Tensor, WeightSource};
 use percept_kernels::Cpu;
+use percept_models::LessonError;
+use percept_models::lesson::{Asked, Figure, FigureTable, Goal, Judged, Lesson, NamedOutputs};
 
-use crate::{Evaluation, Learner, Scores, TrainError};
+use crate::TrainError;
+use crate::stepper::Stepper;
 
 /// How an evaluation is run; none of it changes its answer.
 #[derive(Clone, Copy, Debug)]
 pub struct EvaluationOptions {
-    /// Pictures at once.
+    /// Samples at once.
     pub batch: usize,
-    /// Threads of the network, and as many to read pictures.
+    /// Threads of the network, and as many to read samples.
     pub threads: usize,
-    /// Whether a picture that cannot be read is an error.
+    /// Whether a sample that cannot be used is an error.
     pub strict: bool,
 }
 
 /// What an evaluation found.
 #[derive(Clone, Debug)]
 pub struct Evaluated {
+    /// The figure that decides.
+    pub goal: Goal,
     /// How the answers were.
-    pub scores: Scores,
-    /// Pictures that could not be used.
+    pub figures: Vec<Figure>,
+    /// In rows.
+    pub tables: Vec<FigureTable>,
+    /// How many samples were judged.
+    pub samples: u64,
+    /// Samples that could not be used.
     pub skipped: Vec<Skipped>,
     /// How long it took.
     pub took: Duration,
 }
 
-/// Runs a learner's network over all pictures of a dataset. `on_batch` hears how many are done.
+impl Evaluated {
+    /// The figure of this key.
+    pub fn figure(&self, key: &str) -> Option<&Figure> {
+        self.figures.iter().find(|figure| figure.key == key)
+    }
+
+    /// The figure that decides; no number where there is none.
+    pub fn decisive(&self) -> f64 {
+        let figure = self.figure(self.goal.figure);
+        figure.map_or(f64::NAN, |figure| figure.value.as_f64())
+    }
+}
+
+/// Runs a lesson's network over all samples of a dataset. `on_batch` hears how many are done.
 pub fn evaluate(
-    learner: &Learner,
+    lesson: &dyn Lesson,
     weights: Arc<dyn WeightSource>,
-    dataset: Arc<dyn ImageDataset>,
+    dataset: Arc<dyn Samples>,
     options: &EvaluationOptions,
     mut on_batch: impl FnMut(u64),
 ) -> Result<Evaluated, TrainError> {
     let begun = Instant::now();
-    let classes = dataset.classes().len();
-    let transform = Evaluation {
-        preprocess: learner.preprocess,
-        size: learner.size,
-    };
+    let mut metric = lesson.metric(dataset.classes());
+    let mut samples = 0;
+    let skipped = run_over(
+        lesson,
+        weights,
+        dataset,
+        Order::Given,
+        options,
+        &mut |judged| {
+            metric.add(judged)?;
+            samples += judged.samples.len() as u64;
+            on_batch(samples);
+            Ok(())
+        },
+    )?;
+    Ok(Evaluated {
+        goal: metric.goal(),
+        figures: metric.figures(),
+        tables: metric.tables(),
+        samples,
+        skipped,
+        took: begun.elapsed(),
+    })
+}
+
+/// Runs the network that answers over samples in an order, and gives those that could not be used.
+fn run_over(
+    lesson: &dyn Lesson,
+    weights: Arc<dyn WeightSource>,
+    dataset: Arc<dyn Samples>,
+    order: Order,
+    options: &EvaluationOptions,
+    hear: &mut dyn FnMut(&Judged<'_>) -> Result<(), LessonError>,
+) -> Result<Vec<Skipped>, TrainError> {
     let config = LoaderConfig {
         batch: options.batch,
-        shuffle: false,
+        order,
         strict: options.strict,
         workers: options.threads,
         ..LoaderConfig::default()
     };
-    let loader = Loader::start(dataset, Arc::new(transform), config, Position::default())?;
-    let graph = learner.inference.clone();
-    let mut program = Program::new(
-        graph,
-        weights,
-        Cpu::new(options.threads)?,
-        Options::default(),
-    );
-    let mut scores = Scores::new(classes);
+    let loader = Loader::start(dataset, lesson.evaluation(), config, Position::default())?;
+    let cpu = Cpu::new(options.threads)?;
+    let mut program = Program::new(lesson.inference(), weights, cpu, Options::default());
     let mut skipped = Vec::new();
     for batch in loader {
         let mut batch = batch?;
         skipped.append(&mut batch.skipped);
-        let inputs: Vec<_> = learner
-            .views
-            .iter()
-            .map(String::as_str)
-            .zip(&batch.views)
-            .collect();
-        let outputs = program.run(&inputs)?;
-        let logits = outputs.get("logits").map(|logits| logits.to_f32());
-        let logits = logits.unwrap_or_default();
-        let found = logits.len() / batch.labels.len().max(1);
-        if found != classes {
-            let outputs = found;
-            return Err(TrainError::Classes { outputs, classes });
+        for examples in &batch.parts {
+            let names: Vec<String> = inputs_of(&program);
+            let outputs = program.run(&named_inputs(&names, examples))?;
+            hear(&Judged {
+                outputs: &named(&outputs),
+                examples,
+                samples: &batch.samples,
+            })?;
         }
-        scores.add(&logits, &batch.labels)?;
-        on_batch(scores.images());
     }
-    Ok(Evaluated {
-        scores,
-        skipped,
-        took: begun.elapsed(),
-    })
+    Ok(skipped)
+}
+
+/// The names of the inputs that a program takes.
+fn inputs_of(program: &Program) -> Vec<String> {
+    let inputs = program.graph().inputs().iter();
+    inputs.map(|input| input.name.clone()).collect()
+}
+
+/// Those tensors of an example that a graph takes.
+fn named_inputs<'a>(names: &'a [String], examples: &'a Example) -> Vec<(&'a str, &'a Tensor<'a>)> {
+    let given = |name: &'a String| Some((name.as_str(), examples.get(name)?));
+    names.iter().filter_map(given).collect()
+}
+
+/// Outputs as a lesson reads them.
+pub(crate) fn named<'a>(outputs: &'a Outputs<'_>) -> NamedOutputs<'a> {
+    let tensors = outputs.iter();
+    NamedOutputs::new(tensors.map(|(name, tensor)| (name, tensor.borrowed())))
+}
+
+/// The network that a run trains, as a plan may ask it.
+pub(crate) struct Pupil<'a> {
+    pub(crate) stepper: &'a mut Stepper,
+    pub(crate) lesson: &'a dyn Lesson,
+    pub(crate) training: &'a Arc<dyn Samples>,
+    pub(crate) options: EvaluationOptions,
+}
+
+impl Asked for Pupil<'_> {
+    fn samples(&self) -> usize {
+        self.training.len()
+    }
+
+    fn ask(
+        &mut self,
+        samples: &[usize],
+        hear: &mut dyn FnMut(&Judged<'_>) -> Result<(), LessonError>,
+    ) -> Result<(), LessonError> {
+        let asked = |error: TrainError| LessonError::Asked(error.into());
+        let weights = self.stepper.parameters();
+        let weights = Arc::new(weights.map_err(|error| asked(error.into()))?);
+        let plan = EpochPlan::of_samples(samples.to_vec());
+        let order = Order::Planned(Arc::new(plan));
+        let training = Arc::clone(self.training);
+        run_over(self.lesson, weights, training, order, &self.options, hear).map_err(asked)?;
+        Ok(())
+    }
 }

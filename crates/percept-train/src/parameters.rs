@@ -2,15 +2,20 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use percept_data::random::{Draws, hash};
 use percept_data::seeded::fnv1a64;
 use percept_graph::{Graph, Initializer, Tensor, WeightError, WeightSource};
 
-/// Parameters as training begins: what each layer declares, drawn from the seed and the parameter's name.
+use crate::Learner;
+
+/// Parameters as training begins: those of given weights where they have them; for the rest what each layer declares, drawn
+/// from the seed and the parameter's name.
 pub struct InitialParameters {
     seed: u64,
     initializers: BTreeMap<String, Initializer>,
+    given: Option<Arc<dyn WeightSource>>,
 }
 
 impl InitialParameters {
@@ -21,12 +26,30 @@ impl InitialParameters {
         Self {
             seed,
             initializers: initializers.collect(),
+            given: None,
+        }
+    }
+
+    /// Of all graphs of a learner.
+    pub fn of(learner: &Learner, seed: u64) -> Self {
+        let graphs = learner.lesson.graphs();
+        let initializers = graphs
+            .iter()
+            .flat_map(|training| Self::new(&training.graph, seed).initializers);
+        Self {
+            seed,
+            initializers: initializers.collect(),
+            given: learner.start.clone(),
         }
     }
 }
 
 impl WeightSource for InitialParameters {
     fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
+        match self.given.as_ref().map(|given| given.read(name, shape)) {
+            None | Some(Err(WeightError::Missing { .. })) => {}
+            Some(read) => return read.map(|values| values.into_owned().into()),
+        }
         let missing = || WeightError::Missing {
             name: name.to_owned(),
             weights: self.describe(),
@@ -60,7 +83,10 @@ impl WeightSource for InitialParameters {
     }
 
     fn describe(&self) -> String {
-        format!("initial, seed {}", self.seed)
+        match &self.given {
+            Some(given) => format!("{}, the rest initial, seed {}", given.describe(), self.seed),
+            None => format!("initial, seed {}", self.seed),
+        }
     }
 }
 

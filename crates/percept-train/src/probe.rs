@@ -3,17 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use percept_data::Example;
 use percept_data::loader::{Batch, Position};
-use percept_data::seeded::{Family, seeded_values};
-use percept_engine::{EngineError, Program, Recording};
-use percept_graph::Tensor;
+use percept_engine::{Program, Recording};
 
 use crate::parameters::InitialParameters;
-use crate::step::{Step, StepInputs};
-use crate::{Learner, TrainConfig, TrainError};
+use crate::stepper::{StepInputs, Stepper};
+use crate::{BatchStream, Learner, TrainConfig, TrainError};
 
 /// A learner's step that can be repeated at will.
-pub struct Probe(Step);
+pub struct Probe(Stepper);
 
 impl Probe {
     /// The whole step, never in parts.
@@ -22,12 +21,12 @@ impl Probe {
         config: &TrainConfig,
         threads: usize,
     ) -> Result<Self, TrainError> {
-        let weights = InitialParameters::new(&learner.training, config.seed);
+        let weights = InitialParameters::of(learner, config.seed);
         let whole = TrainConfig {
             parts: 1,
             ..config.clone()
         };
-        Step::new(learner, &whole, Arc::new(weights), threads).map(Self)
+        Stepper::new(learner, &whole, Arc::new(weights), threads).map(Self)
     }
 
     /// One step. The learning rate is zero: a step costs the same wherever the parameters are.
@@ -35,9 +34,17 @@ impl Probe {
         &mut self,
         batch: &Batch,
         recording: Option<&mut Recording>,
-    ) -> Result<(), EngineError> {
+    ) -> Result<(), TrainError> {
         let first = StepInputs { done: 0, rate: 0.0 };
         self.0.run(batch, first, recording).map(|_| ())
+    }
+
+    /// The next of some batches; a plan may ask the network as it is.
+    pub fn next_batch(
+        &mut self,
+        batches: &mut BatchStream<'_>,
+    ) -> Result<Option<Batch>, TrainError> {
+        batches.next(&mut self.0)
     }
 
     /// What runs the step.
@@ -46,19 +53,11 @@ impl Probe {
     }
 }
 
-/// A batch of noise in memory, a class after the other.
-pub fn noise(learner: &Learner, images: usize, classes: usize) -> Batch {
-    let [height, width] = learner.size;
-    let shape = vec![images, 3, height, width];
-    let view = |name: &String| {
-        let values = seeded_values(Family::Vision, &format!("input.{name}"), &shape);
-        Tensor::from_values(shape.clone(), values).expect("as many values as the shape says")
-    };
-    let label = |image: usize| (image % classes.max(1)) as i32;
+/// Examples as a batch, to be measured.
+pub fn batch_of(examples: Example) -> Batch {
     Batch {
-        views: learner.views.iter().map(view).collect(),
-        labels: (0..images).map(label).collect(),
-        samples: (0..images).collect(),
+        samples: (0..examples.samples).collect(),
+        parts: vec![examples],
         epoch: 0,
         next: Position::default(),
         skipped: Vec::new(),

@@ -26,6 +26,8 @@ fn snapshot(step: u64, bytes: usize) -> Snapshot {
             best: None,
             unimproved: 0,
         },
+        card: None,
+        plan: None,
         tensors: vec![("weight".to_owned(), tensor.expect("a tensor"))],
     }
 }

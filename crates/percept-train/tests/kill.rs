@@ -36,7 +36,7 @@ fn snapshot(step: u64) -> Snapshot {
             step,
             position: Position {
                 epoch: 0,
-                images: step,
+                samples: step,
             },
             best: Some(Best {
                 step: step / 3 * 3,
@@ -44,6 +44,8 @@ fn snapshot(step: u64) -> Snapshot {
             }),
             unimproved: 0,
         },
+        card: None,
+        plan: None,
         tensors: vec![("weight".to_owned(), tensor.into_owned())],
     }
 }
@@ -92,6 +94,7 @@ fn killed_runs_leave_whole_checkpoints() {
     let folder = place.path().join("run");
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let seed = now.map_or(0, |time| time.subsec_nanos().into());
+    println!("seed {seed}");
     let mut draws = Draws::new(seed, 0);
     let mut done = 0;
     for kill in 0..KILLS {

@@ -1,4 +1,4 @@
-//! `percept eval`: how well a trained classifier does, class by class.
+//! `percept eval`: how well a trained network does, by its own metric.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -6,30 +6,29 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use percept_data::ModelWeights;
+use percept_models::Card;
+use percept_models::lesson::{FigureTable, FigureValue};
 use percept_report::Table;
 use percept_train::{Evaluated, EvaluationOptions, evaluate};
 use serde_json::json;
 
-use crate::fail::Result;
+use crate::fail::{Blame, Result};
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
-use crate::training::{BIRDS, Settled, Sources, blame, settings_of_checkpoint, settle};
+use crate::training::{Settled, Sources, blame, settings_of_checkpoint, settle};
 
-/// Confusions that are shown.
-const MOST_CONFUSED: usize = 10;
-
-/// Test a classifier: top-1, top-5, every class, the most confused pairs
+/// Test a network by its metric: of a classifier top-1, top-5, every class, the most confused pairs
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   percept eval resnet18 --weights runs/resnet18/best.safetensors        on the test pictures of its run
   percept eval resnet18 --weights run/best.safetensors --split training
   percept eval resnet50 --weights resnet50.pth --data imagenet --json
 
-A checkpoint of `percept train` knows its network's settings, its image size and its data; other weights need --set and
+A checkpoint of `percept train` knows its network's settings, its sizes and its data; other weights need --set and
 --data where the defaults do not fit.")]
 pub struct Args {
-    /// Network, as `percept models` lists them: any that classifies
+    /// Network, as `percept models` lists them: any that can be trained
     model: String,
     /// A checkpoint, .safetensors, or a PyTorch .pth/.pt file
     #[arg(long, value_name = "FILE")]
@@ -43,10 +42,10 @@ pub struct Args {
     /// Set something about the network or the data (size, data.hold_out, ..); may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Pictures at once
+    /// Samples at once
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: usize,
-    /// Stop at a picture that cannot be read, instead of skipping it
+    /// Stop at a sample that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
 }
@@ -63,10 +62,11 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let settled = settle(Sources {
         model: &args.model,
         base: settings_of_checkpoint(&args.weights)?,
+        card: Card::read(&args.weights).bad_input()?,
         file: None,
         set: args.set.clone(),
         data: args.data.clone(),
-        birds: BIRDS,
+        suits_built_in: true,
     })?;
     let Settled {
         model,
@@ -86,69 +86,74 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         threads: common.cpu()?.threads(),
         strict: args.strict,
     };
-    let classes = dataset.classes().to_vec();
+    let classes = dataset.classes().len();
     let bar = progress::bar(common, dataset.len(), "testing");
-    let evaluated = evaluate(&learner, Arc::new(weights), dataset, &options, |done| {
+    let (lesson, weights) = (&*learner.lesson, Arc::new(weights));
+    let evaluated = evaluate(lesson, weights, dataset, &options, |done| {
         bar.set_position(done);
     });
     bar.finish_and_clear();
     let evaluated = evaluated.map_err(blame)?;
-    for picture in &evaluated.skipped {
-        common.note(format_args!("skipped: {picture}"));
+    for sample in &evaluated.skipped {
+        common.note(format_args!("skipped: {sample}"));
     }
-    Ok(report(args, &classes, &evaluated))
+    Ok(report(args, lesson.samples(), classes, &evaluated))
 }
 
-fn report(args: &Args, classes: &[String], evaluated: &Evaluated) -> Outcome {
-    let scores = &evaluated.scores;
-    let percent =
-        |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{:.1} %", 100.0 * s));
+fn report(args: &Args, samples: &str, classes: usize, evaluated: &Evaluated) -> Outcome {
+    let seconds = evaluated.took.as_secs_f64();
+    let figures = evaluated.figures.iter();
+    let figures: Vec<String> = figures
+        .map(|f| format!("{} {}", f.title, f.value))
+        .collect();
     let mut text = format!(
-        "{}: top-1 {}, top-5 {}, {} pictures of {} classes in {:.2} s\n\n",
+        "{}: {}, {} {samples} of {classes} classes in {seconds:.2} s\n",
         args.model,
-        percent(scores.top1()),
-        percent(scores.top5()),
-        scores.images(),
-        classes.len(),
-        evaluated.took.as_secs_f64(),
+        figures.join(", "),
+        evaluated.samples,
     );
-    let by_class = scores.by_class();
-    let mut table = Table::new(&["<class", "pictures", "right", "share"]);
-    for (class, score) in classes.iter().zip(&by_class) {
-        let share = score.right as f64 / score.images as f64;
-        let share = (score.images > 0).then_some(share);
-        let (images, right) = (score.images.to_string(), score.right.to_string());
-        table.row([class.clone(), images, right, percent(share)]);
-    }
-    text += &table.render();
-    let confused = scores.most_confused(MOST_CONFUSED);
-    if !confused.is_empty() {
-        let mut table = Table::new(&["<most confused", "<taken for", "pictures"]);
-        for pair in &confused {
-            let [class, taken_for] =
-                [pair.class, pair.taken_for].map(|class| classes[class].clone());
-            table.row([class, taken_for, pair.images.to_string()]);
-        }
+    for table in evaluated
+        .tables
+        .iter()
+        .filter(|table| !table.rows.is_empty())
+    {
         text += "\n";
-        text += &table.render();
+        text += &rendered(table);
     }
     if !evaluated.skipped.is_empty() {
-        let _ = writeln!(text, "\n{} pictures were skipped", evaluated.skipped.len());
+        let _ = writeln!(text, "\n{} {samples} were skipped", evaluated.skipped.len());
     }
-    let named = |class: usize| &classes[class];
-    let record = json!({
+    let mut record = json!({
         "model": args.model, "weights": args.weights.display().to_string(),
-        "images": scores.images(), "top1": scores.top1(), "top5": scores.top5(),
-        "classes": classes.iter().zip(&by_class)
-            .map(|(class, score)| json!({"class": class, "images": score.images, "right": score.right}))
-            .collect::<Vec<_>>(),
-        "most_confused": confused.iter()
-            .map(|pair| json!({
-                "class": named(pair.class), "taken_for": named(pair.taken_for), "images": pair.images,
-            }))
-            .collect::<Vec<_>>(),
+        "samples": evaluated.samples, "seconds": seconds,
         "skipped": evaluated.skipped.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "seconds": evaluated.took.as_secs_f64(),
     });
+    for figure in &evaluated.figures {
+        record[figure.key] = figure.value.to_json();
+    }
+    for table in &evaluated.tables {
+        record[table.key] = table.to_json();
+    }
     Outcome::new(text, record)
+}
+
+/// A metric's table for people: names to the left, numbers to the right.
+fn rendered(table: &FigureTable) -> String {
+    let is_text = |column: usize| {
+        let first = table.rows.first().and_then(|row| row.get(column));
+        matches!(first, Some(FigureValue::Text(_)))
+    };
+    let titles = table.columns.iter().enumerate();
+    let titles: Vec<String> = titles
+        .map(|(place, column)| match is_text(place) {
+            true => format!("<{}", column.title),
+            false => column.title.to_owned(),
+        })
+        .collect();
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    let mut lines = Table::new(&titles);
+    for row in &table.rows {
+        lines.row(row.iter().map(ToString::to_string));
+    }
+    lines.render()
 }

@@ -5,6 +5,7 @@
 
 mod colour;
 mod crop;
+mod pictures;
 
 use percept_kernels::Cpu;
 use percept_kernels::resize::{ImageShape, resize_u8_pillow_bilinear};
@@ -13,6 +14,7 @@ use thiserror::Error;
 
 pub use colour::ColourJitter;
 pub use crop::{RandomResizedCrop, Window};
+pub use pictures::{LABELS, PictureViews};
 
 use crate::SettingError;
 use crate::images::RgbImage;
@@ -108,6 +110,9 @@ pub struct Augment {
     normalise: Normalise,
 }
 
+/// More pixels a side than any network takes.
+const MOST_SIDE: usize = 1 << 15;
+
 /// What random numbers are drawn for. The numbers behind the names are part of what a seed means.
 enum Purpose {
     Crop = 0,
@@ -126,6 +131,10 @@ impl Augment {
         config.jitter.check()?;
         let is_fine = (0.0..=1.0).contains(&config.flip);
         SettingError::unless(is_fine, "flip", config.flip, "0 to 1")?;
+        for side in size {
+            let is_fine = (1..=MOST_SIDE).contains(&side);
+            SettingError::unless(is_fine, "size", side, format!("1 to {MOST_SIDE}"))?;
+        }
         Ok(Self {
             config,
             size,
@@ -320,6 +329,9 @@ mod tests {
         assert!(error(|c| c.crop.ratio = [0.0, 1.0]).starts_with("crop.ratio"));
         assert!(error(|c| c.jitter.hue = 0.6).starts_with("jitter.hue is 0.6"));
         assert!(error(|c| c.jitter.contrast = -1.0).starts_with("jitter.contrast"));
+        let huge = Augment::new(AugmentConfig::default(), [8, 1 << 40], PLAIN);
+        let huge = huge.unwrap_err().to_string();
+        assert_eq!(huge, "size is 1099511627776: expected 1 to 32768");
         let augment = Augment::new(AugmentConfig::default(), [8, 8], PLAIN).unwrap();
         let nothing = RgbImage {
             width: 0,

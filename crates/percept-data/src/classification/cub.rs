@@ -147,7 +147,7 @@ pub(super) mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::classification::ImageDataset;
+    use crate::Samples;
     use crate::images::tests::png;
 
     const FILES: [(&str, &str); 4] = [

@@ -1,9 +1,10 @@
 use std::path::PathBuf;
 
-use super::{DatasetError, ImageDataset};
+use super::DatasetError;
 use crate::error::FileError;
 use crate::images::{RgbImage, read_image};
 use crate::random::{hash, permutation};
+use crate::{Sample, SampleError, Samples};
 
 /// The file of one picture.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,6 +54,16 @@ impl ImageFiles {
         &self.files
     }
 
+    /// The label of a picture. Panics past the end, as indexing does.
+    pub fn label(&self, index: usize) -> usize {
+        self.files[index].label
+    }
+
+    /// A picture. Panics past the end, as indexing does.
+    pub fn image(&self, index: usize) -> Result<RgbImage, FileError> {
+        read_image(&self.files[index].path)
+    }
+
     /// Cuts off `share` of each class for testing: (training, testing).
     ///
     /// Which files go follows from the seed and their order. Both parts keep at least one file of each class, so a class
@@ -80,7 +91,7 @@ impl ImageFiles {
     }
 }
 
-impl ImageDataset for ImageFiles {
+impl Samples for ImageFiles {
     fn len(&self) -> usize {
         self.files.len()
     }
@@ -89,16 +100,13 @@ impl ImageDataset for ImageFiles {
         &self.classes
     }
 
-    fn label(&self, index: usize) -> usize {
-        self.files[index].label
-    }
-
-    fn image(&self, index: usize) -> Result<RgbImage, FileError> {
-        read_image(&self.files[index].path)
-    }
-
     fn name(&self, index: usize) -> String {
         self.files[index].path.display().to_string()
+    }
+
+    fn sample(&self, index: usize) -> Result<Sample, SampleError> {
+        let image = self.image(index)?;
+        Ok(super::sample(self.name(index), image, self.label(index)))
     }
 }
 

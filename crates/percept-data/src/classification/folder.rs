@@ -90,7 +90,7 @@ fn is_image(path: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::classification::ImageDataset;
+    use crate::Samples;
     use crate::images::tests::{jpeg, png};
 
     fn write(root: &Path, files: &[(&str, &[u8])]) {

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{DatasetError, ImageDataset, ImageFiles, read_cub, read_image_folder};
+use super::{DatasetError, ImageFiles, read_cub, read_image_folder};
+use crate::Samples;
 
 /// Pictures to train with and pictures to test with.
 #[derive(Clone, Debug)]

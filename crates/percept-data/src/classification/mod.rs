@@ -14,28 +14,15 @@ pub use files::{ImageFile, ImageFiles};
 pub use folder::{FolderListing, read_image_folder};
 pub use layout::{FoundImages, HoldOut, Layout, SplitImages, read_images};
 
-use crate::error::FileError;
 use crate::images::RgbImage;
+use crate::{Datum, Sample};
 
-/// Pictures that can be had one by one, from any thread, each with its class.
-pub trait ImageDataset: Send + Sync {
-    /// How many pictures there are.
-    fn len(&self) -> usize;
+/// The part of a sample that is its picture.
+pub const IMAGE: &str = "image";
+/// The part of a sample that is its class, a place among the classes of its dataset.
+pub const CLASS: &str = "class";
 
-    /// Whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// The names of the classes; a label is a place in this list.
-    fn classes(&self) -> &[String];
-
-    /// The label of a picture. Panics past the end, as indexing does.
-    fn label(&self, index: usize) -> usize;
-
-    /// A picture. Panics past the end, as indexing does.
-    fn image(&self, index: usize) -> Result<RgbImage, FileError>;
-
-    /// What messages call a picture: the path of its file.
-    fn name(&self, index: usize) -> String;
+/// A picture and its class.
+fn sample(name: String, image: RgbImage, class: usize) -> Sample {
+    Sample::of(name, IMAGE, Datum::Image(image)).with(CLASS, Datum::Class(class))
 }

@@ -1,7 +1,7 @@
-//! Batches for training and testing, read and augmented by worker threads ahead of their use.
+//! Batches for training and testing, read and prepared by worker threads ahead of their use.
 //!
 //! What a batch holds follows from (seed, epoch, position) alone: not from the number of workers, nor from where the run
-//! was begun. Workers share the pictures of a batch, so that also a small batch uses all of them.
+//! was begun. Workers share the samples of a batch, so that also a small batch uses all of them.
 
 mod plan;
 mod queue;
@@ -12,39 +12,39 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use percept_graph::Tensor;
 use percept_kernels::{Cpu, CpuError};
 use thiserror::Error;
 
-pub use plan::Position;
+pub use plan::{EpochPlan, Order, Position};
 
 use self::plan::Plan;
 use self::queue::Queue;
-use crate::SettingError;
-use crate::augment::Transform;
-use crate::classification::ImageDataset;
+use crate::{BatchError, Example, Prepare, Samples, SettingError};
 
 /// More workers than any machine needs; above it is a typing error.
 pub const MAX_WORKERS: usize = 256;
 
+/// More batches ahead than anybody waits for.
+pub const MAX_PREFETCH: usize = 1024;
+
 /// How batches are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoaderConfig {
-    /// Pictures in a batch.
+    /// Samples in a batch; where some belong together, groups of them.
     pub batch: usize,
-    /// Views of each picture, each transformed on its own.
-    pub views: usize,
+    /// Parts that a batch is cut into, to be worked through one after the other.
+    pub parts: usize,
     /// The last epoch, exclusive: the loader ends before it.
     pub epochs: u64,
     /// What shuffles and augments.
     pub seed: u64,
-    /// Whether each epoch has an order of its own; otherwise it is that of the dataset.
-    pub shuffle: bool,
+    /// In which order samples come.
+    pub order: Order,
     /// Whether the rest of an epoch that fills no batch is left out.
     pub drop_last: bool,
-    /// Whether a picture that cannot be read is an error; otherwise it is skipped and reported.
+    /// Whether a sample that cannot be used is an error; otherwise it is skipped and reported.
     pub strict: bool,
-    /// Threads that read and transform.
+    /// Threads that read and prepare.
     pub workers: usize,
     /// Batches that are made ahead of their use; they bound the memory.
     pub prefetch: usize,
@@ -54,10 +54,10 @@ impl Default for LoaderConfig {
     fn default() -> Self {
         Self {
             batch: 8,
-            views: 1,
+            parts: 1,
             epochs: 1,
             seed: 0,
-            shuffle: true,
+            order: Order::Shuffled,
             drop_last: false,
             strict: false,
             workers: 2,
@@ -66,20 +66,31 @@ impl Default for LoaderConfig {
     }
 }
 
-/// Pictures and labels, in order.
+impl LoaderConfig {
+    /// How many samples, or groups, an epoch has over a dataset of this many samples.
+    fn epoch_len(&self, dataset: usize) -> usize {
+        match &self.order {
+            Order::Planned(plan) => plan.len(),
+            _ => dataset,
+        }
+    }
+}
+
+/// The input of a network that is told which samples belong together: i32 [groups], how many samples each group has.
+pub const GROUPS: &str = "groups";
+
+/// Examples, in order.
 #[derive(Clone, Debug)]
 pub struct Batch {
-    /// The views, each [N, 3, H, W]; N is less than asked for where pictures were skipped.
-    pub views: Vec<Tensor<'static>>,
-    /// The label of each picture.
-    pub labels: Vec<i32>,
-    /// The place of each picture in the dataset.
+    /// The examples as one; several where a batch comes in parts. Those of a plan with groups have [`GROUPS`] too.
+    pub parts: Vec<Example>,
+    /// The place of each sample in the dataset; fewer than asked for where some were skipped.
     pub samples: Vec<usize>,
     /// The epoch that it belongs to.
     pub epoch: u64,
     /// Where a loader must begin to go on behind this batch.
     pub next: Position,
-    /// Pictures that could not be used, since the batch before.
+    /// Samples that could not be used, since the batch before.
     pub skipped: Vec<Skipped>,
     /// How long the consumer waited for this batch.
     pub waited: Duration,
@@ -92,13 +103,13 @@ impl Batch {
     }
 }
 
-/// A picture that could not be used.
+/// A sample that could not be used.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{reason}")]
 pub struct Skipped {
     /// Its place in the dataset.
     pub sample: usize,
-    /// Which picture, and what is wrong with it.
+    /// Which sample, and what is wrong with it.
     pub reason: String,
 }
 
@@ -106,41 +117,45 @@ pub struct Skipped {
 #[derive(Debug, Error)]
 pub enum LoaderError {
     /// There is nothing to load.
-    #[error("the dataset has no images")]
+    #[error("the dataset is empty")]
     Empty,
     /// A setting that makes no sense.
     #[error(transparent)]
     Setting(#[from] SettingError),
     /// An epoch without a batch.
     #[error(
-        "the dataset has {images} images, which fill no batch of {batch}, and incomplete batches are left out"
+        "an epoch of {samples} samples fills no batch of {batch}, and incomplete batches are left out"
     )]
     NoBatch {
-        /// Pictures in the dataset.
-        images: usize,
-        /// Pictures in a batch.
+        /// Samples, or groups of them, in an epoch.
+        samples: usize,
+        /// As many in a batch.
         batch: usize,
     },
-    /// A batch that memory cannot hold.
-    #[error("{prefetch} batches of {batch} images of {height}x{width} do not fit memory")]
-    TooLarge {
-        /// Batches ahead.
-        prefetch: usize,
-        /// Pictures in a batch.
-        batch: usize,
-        /// Height of a view.
-        height: usize,
-        /// Width of a view.
-        width: usize,
+    /// A sample that a plan names and the dataset does not have.
+    #[error("sample {sample} is planned, of a dataset of {samples}")]
+    NoSample {
+        /// Its place.
+        sample: usize,
+        /// Samples of the dataset.
+        samples: usize,
     },
-    /// A picture that cannot be used, where that is an error.
+    /// Examples that make no batch.
+    #[error("{error} ({names})")]
+    Batch {
+        /// What does not go together.
+        error: BatchError,
+        /// The samples.
+        names: String,
+    },
+    /// A sample that cannot be used, where that is an error.
     #[error(transparent)]
-    BadImage(Skipped),
-    /// As many failures in a row as there are pictures.
-    #[error("none of the {images} images can be used; the first: {first}")]
+    BadSample(Skipped),
+    /// As many failures in a row as there are samples.
+    #[error("none of the {samples} samples can be used; the first: {first}")]
     NothingReadable {
-        /// Pictures in the dataset.
-        images: usize,
+        /// Samples in the dataset.
+        samples: usize,
         /// The first failure.
         first: Skipped,
     },
@@ -160,35 +175,36 @@ pub struct Loader {
     queue: Arc<Queue>,
     workers: Vec<JoinHandle<()>>,
     config: LoaderConfig,
-    images: usize,
+    samples: usize,
     /// Failures that no delivered batch has told yet.
     untold: Vec<Skipped>,
-    skipped_images: u64,
+    skipped: u64,
     is_over: bool,
 }
 
 impl Loader {
     /// Starts the workers; the first batch is the one at `from`.
     pub fn start(
-        dataset: Arc<dyn ImageDataset>,
-        transform: Arc<dyn Transform>,
+        dataset: Arc<dyn Samples>,
+        preparation: Arc<dyn Prepare>,
         config: LoaderConfig,
         from: Position,
     ) -> Result<Self, LoaderError> {
-        check(&config, dataset.len(), transform.size())?;
-        let images = dataset.len();
-        let plan = Plan::new(&config, images, from);
-        let queue = Arc::new(Queue::new(dataset, transform, config, plan));
+        let samples = dataset.len();
+        check(&config, samples)?;
+        let plan = Plan::new(&config, samples, from);
+        let queue = Arc::new(Queue::new(dataset, preparation, config.clone(), plan));
+        let workers = config.workers;
         let mut loader = Self {
             queue,
             workers: Vec::new(),
             config,
-            images,
+            samples,
             untold: Vec::new(),
-            skipped_images: 0,
+            skipped: 0,
             is_over: false,
         };
-        for worker in 0..config.workers {
+        for worker in 0..workers {
             let cpu = Cpu::new(1)?;
             let queue = Arc::clone(&loader.queue);
             let thread = thread::Builder::new().name(format!("loader-{worker}"));
@@ -198,9 +214,9 @@ impl Loader {
         Ok(loader)
     }
 
-    /// How many pictures were skipped so far, a picture once each epoch.
-    pub fn skipped_images(&self) -> u64 {
-        self.skipped_images
+    /// How many samples were skipped so far, a sample once in each epoch.
+    pub fn skipped(&self) -> u64 {
+        self.skipped
     }
 
     fn next_batch(&mut self) -> Result<Option<Batch>, LoaderError> {
@@ -212,19 +228,19 @@ impl Loader {
                 return Ok(None);
             };
             if self.config.strict && !batch.skipped.is_empty() {
-                return Err(LoaderError::BadImage(batch.skipped.swap_remove(0)));
+                return Err(LoaderError::BadSample(batch.skipped.swap_remove(0)));
             }
-            self.skipped_images += batch.skipped.len() as u64;
+            self.skipped += batch.skipped.len() as u64;
             self.untold.append(&mut batch.skipped);
-            if !batch.labels.is_empty() {
+            if !batch.samples.is_empty() {
                 batch.skipped = std::mem::take(&mut self.untold);
                 batch.waited = waited;
                 return Ok(Some(batch));
             }
-            if self.untold.len() >= self.images {
-                let images = self.images;
+            if self.untold.len() >= self.samples {
+                let samples = self.samples;
                 let first = self.untold.swap_remove(0);
-                return Err(LoaderError::NothingReadable { images, first });
+                return Err(LoaderError::NothingReadable { samples, first });
             }
         }
     }
@@ -253,39 +269,31 @@ impl Drop for Loader {
     }
 }
 
-fn check(config: &LoaderConfig, images: usize, size: [usize; 2]) -> Result<(), LoaderError> {
-    for (setting, value) in [
-        ("batch", config.batch),
-        ("views", config.views),
-        ("prefetch", config.prefetch),
+fn check(config: &LoaderConfig, samples: usize) -> Result<(), LoaderError> {
+    for (setting, value, most) in [
+        ("batch", config.batch, usize::MAX),
+        ("parts", config.parts, usize::MAX),
+        ("prefetch", config.prefetch, MAX_PREFETCH),
+        ("workers", config.workers, MAX_WORKERS),
     ] {
-        SettingError::unless(value > 0, setting, value, "at least 1")?;
+        let expected = match most {
+            usize::MAX => "at least 1".to_owned(),
+            most => format!("1 to {most}"),
+        };
+        let is_fine = (1..=most).contains(&value);
+        SettingError::unless(is_fine, setting, value, expected)?;
     }
-    let is_fine = (1..=MAX_WORKERS).contains(&config.workers);
-    let expected = format!("1 to {MAX_WORKERS}");
-    SettingError::unless(is_fine, "workers", config.workers, expected)?;
-    if images == 0 {
+    if samples == 0 {
         return Err(LoaderError::Empty);
     }
-    let batch = config.batch;
-    if config.drop_last && images < batch {
-        return Err(LoaderError::NoBatch { images, batch });
+    if let Order::Planned(plan) = &config.order
+        && let Some(&sample) = plan.samples().iter().find(|&&sample| sample >= samples)
+    {
+        return Err(LoaderError::NoSample { sample, samples });
     }
-    let [height, width] = size;
-    let prefetch = config.prefetch;
-    let factors = [batch.min(images), config.views, prefetch, height, width];
-    let bytes = factors
-        .iter()
-        .try_fold(3 * size_of::<f32>(), |bytes, &factor| {
-            bytes.checked_mul(factor)
-        });
-    if bytes.is_none_or(|bytes| bytes > isize::MAX as usize) {
-        return Err(LoaderError::TooLarge {
-            prefetch,
-            batch,
-            height,
-            width,
-        });
+    let (batch, samples) = (config.batch, config.epoch_len(samples));
+    if config.drop_last && samples < batch {
+        return Err(LoaderError::NoBatch { samples, batch });
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Where workers find pictures to make and the consumer finds batches.
+//! Where workers find samples to prepare and the consumer finds batches.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -8,14 +8,13 @@ use std::time::{Duration, Instant};
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
 
-use super::plan::{Plan, PlannedBatch};
-use super::{Batch, LoaderConfig, LoaderError, Skipped};
-use crate::augment::{Transform, ViewKey};
-use crate::classification::ImageDataset;
+use super::plan::{Plan, Planned, PlannedBatch};
+use super::{Batch, GROUPS, LoaderConfig, LoaderError, Skipped};
+use crate::{BatchError, Example, Prepare, SampleKey, Samples};
 
 pub(super) struct Queue {
-    dataset: Arc<dyn ImageDataset>,
-    transform: Arc<dyn Transform>,
+    dataset: Arc<dyn Samples>,
+    preparation: Arc<dyn Prepare>,
     config: LoaderConfig,
     state: Mutex<State>,
     /// There may be something to make, or it is time to stop.
@@ -38,35 +37,35 @@ struct State {
 
 struct InProgress {
     planned: PlannedBatch,
-    /// Pictures that no worker has taken yet begin here.
+    /// Samples that no worker has taken yet begin here.
     untaken: usize,
-    /// What became of each picture so far.
+    /// What became of each sample so far.
     made: Vec<Option<Made>>,
     missing: usize,
-    finished: Option<Batch>,
+    finished: Option<Result<Batch, LoaderError>>,
 }
 
-/// All views of a picture behind each other, or why there are none.
-type Made = Result<Vec<f32>, Skipped>;
+/// The example of a sample, or why there is none.
+type Made = Result<Example, Skipped>;
 
-/// One picture to make.
+/// One sample to prepare.
 struct Task {
     batch: u64,
     place: usize,
     epoch: u64,
-    sample: usize,
+    planned: Planned,
 }
 
 impl Queue {
     pub(super) fn new(
-        dataset: Arc<dyn ImageDataset>,
-        transform: Arc<dyn Transform>,
+        dataset: Arc<dyn Samples>,
+        preparation: Arc<dyn Prepare>,
         config: LoaderConfig,
         plan: Plan,
     ) -> Self {
         Self {
             dataset,
-            transform,
+            preparation,
             config,
             state: Mutex::new(State {
                 plan,
@@ -94,11 +93,11 @@ impl Queue {
                 return Err(LoaderError::WorkerDied);
             }
             let finished = state.batches.front_mut().and_then(|b| b.finished.take());
-            if finished.is_some() {
+            if let Some(batch) = finished {
                 state.batches.pop_front();
                 state.first += 1;
                 self.work.notify_all();
-                return Ok((finished, asked.elapsed()));
+                return Ok((Some(batch?), asked.elapsed()));
             }
             if state.is_planned && state.batches.is_empty() {
                 return Ok((None, asked.elapsed()));
@@ -153,25 +152,19 @@ impl Queue {
     }
 
     fn make(&self, cpu: &Cpu, task: &Task) -> Made {
-        let sample = task.sample;
-        let failed = |reason| Skipped { sample, reason };
-        let image = self.dataset.image(sample);
-        let image = image.map_err(|error| failed(error.to_string()))?;
-        let [height, width] = self.transform.size();
-        let view_len = 3 * height * width;
-        let mut views = vec![0.0; self.config.views * view_len];
-        for view in 0..self.config.views {
-            let key = ViewKey {
-                seed: self.config.seed,
-                epoch: task.epoch,
-                sample: sample as u64,
-                view: view as u64,
-            };
-            let planes = &mut views[view * view_len..][..view_len];
-            let applied = self.transform.apply(cpu, &image, &key, planes);
-            applied.map_err(|error| failed(format!("{}: {error}", self.dataset.name(sample))))?;
-        }
-        Ok(views)
+        let Planned { sample, turn } = task.planned;
+        let key = SampleKey {
+            seed: self.config.seed,
+            epoch: task.epoch,
+            sample: sample as u64,
+            turn,
+        };
+        let read = self.dataset.sample(sample);
+        let made = read.and_then(|sample| self.preparation.prepare(cpu, &sample, &key));
+        made.map_err(|error| Skipped {
+            sample,
+            reason: error.to_string(),
+        })
     }
 
     fn hand_in(&self, task: &Task, made: Made) {
@@ -195,41 +188,66 @@ impl Queue {
         self.ready.notify_all();
     }
 
-    fn assemble(&self, planned: &PlannedBatch, made: Vec<Option<Made>>) -> Batch {
-        let [height, width] = self.transform.size();
-        let view_len = 3 * height * width;
-        let (mut samples, mut skipped) = (Vec::new(), Vec::new());
-        let mut pictures: Vec<Vec<f32>> = Vec::new();
-        for (made, &sample) in made.into_iter().flatten().zip(&planned.samples) {
-            match made {
-                Ok(views) => {
-                    pictures.push(views);
-                    samples.push(sample);
+    fn assemble(
+        &self,
+        planned: &PlannedBatch,
+        made: Vec<Option<Made>>,
+    ) -> Result<Batch, LoaderError> {
+        let mut made = made.into_iter().flatten().zip(&planned.samples);
+        let alone = || vec![1; planned.samples.len()];
+        let (mut examples, mut samples) = (Vec::new(), Vec::new());
+        let (mut sizes, mut skipped) = (Vec::new(), Vec::new());
+        for size in planned.groups.clone().unwrap_or_else(alone) {
+            let before = samples.len();
+            for (made, planned) in made.by_ref().take(size) {
+                match made {
+                    Ok(example) => {
+                        examples.push(example);
+                        samples.push(planned.sample);
+                    }
+                    Err(failed) => skipped.push(failed),
                 }
-                Err(failed) => skipped.push(failed),
+            }
+            if samples.len() == before + size {
+                sizes.push(size);
+            } else {
+                // What is left of a group means something else than the group.
+                examples.truncate(before);
+                samples.truncate(before);
             }
         }
-        let views = (0..self.config.views).map(|view| {
-            let mut data = Vec::with_capacity(pictures.len() * view_len);
-            for picture in &pictures {
-                data.extend_from_slice(&picture[view * view_len..][..view_len]);
+        let groups_in_a_part = sizes.len().div_ceil(self.config.parts).max(1);
+        let mut examples = examples.into_iter();
+        let mut parts = Vec::new();
+        for sizes in sizes.chunks(groups_in_a_part) {
+            let own = examples.by_ref().take(sizes.iter().sum()).collect();
+            let batched = self.preparation.batch(own);
+            let mut part = batched.map_err(|error| self.blame(error, &samples))?;
+            if planned.groups.is_some() {
+                part.tensors.push((GROUPS.to_owned(), counts(sizes)));
             }
-            let shape = vec![pictures.len(), 3, height, width];
-            Tensor::from_values(shape, data).expect("as many pictures as the shape says")
-        });
-        Batch {
-            views: views.collect(),
-            labels: samples
-                .iter()
-                .map(|&sample| self.dataset.label(sample) as i32)
-                .collect(),
+            parts.push(part);
+        }
+        Ok(Batch {
+            parts,
             samples,
             epoch: planned.epoch,
             next: planned.next,
             skipped,
             waited: Duration::ZERO,
-        }
+        })
     }
+
+    fn blame(&self, error: BatchError, samples: &[usize]) -> LoaderError {
+        let names: Vec<String> = samples.iter().map(|&at| self.dataset.name(at)).collect();
+        let names = names.join(", ");
+        LoaderError::Batch { error, names }
+    }
+}
+
+fn counts(sizes: &[usize]) -> Tensor<'static> {
+    let sizes: Vec<i32> = sizes.iter().map(|&size| size as i32).collect();
+    Tensor::from_values([sizes.len()], sizes).expect("as many as there are")
 }
 
 impl State {
@@ -241,14 +259,14 @@ impl State {
     fn untaken_task(&mut self) -> Option<Task> {
         let first = self.first;
         for (batch, number) in self.batches.iter_mut().zip(first..) {
-            if let Some(&sample) = batch.planned.samples.get(batch.untaken) {
+            if let Some(&planned) = batch.planned.samples.get(batch.untaken) {
                 let place = batch.untaken;
                 batch.untaken += 1;
                 return Some(Task {
                     batch: number,
                     place,
                     epoch: batch.planned.epoch,
-                    sample,
+                    planned,
                 });
             }
         }

@@ -2,9 +2,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::*;
-use crate::augment::{Augment, AugmentConfig, ColourJitter, Normalise, TransformError, ViewKey};
+use crate::augment::{
+    Augment, AugmentConfig, ColourJitter, LABELS, Normalise, PictureViews, Transform,
+    TransformError, ViewKey,
+};
 use crate::error::FileError;
 use crate::images::{ImageFault, RgbImage};
+use crate::{Datum, Example, Sample, SampleError, SampleKey};
 
 /// Pictures of one colour, some of which are broken.
 #[derive(Default)]
@@ -28,7 +32,18 @@ impl Colours {
     }
 }
 
-impl ImageDataset for Colours {
+impl Colours {
+    fn picture(index: usize) -> RgbImage {
+        let pixels = (0..9 * 7 * 3).map(|i| (index * 31 + i * 5) as u8).collect();
+        RgbImage {
+            width: 9,
+            height: 7,
+            pixels,
+        }
+    }
+}
+
+impl Samples for Colours {
     fn len(&self) -> usize {
         self.count
     }
@@ -37,11 +52,11 @@ impl ImageDataset for Colours {
         &self.classes
     }
 
-    fn label(&self, index: usize) -> usize {
-        index % 2
+    fn name(&self, index: usize) -> String {
+        format!("{index}.png")
     }
 
-    fn image(&self, index: usize) -> Result<RgbImage, FileError> {
+    fn sample(&self, index: usize) -> Result<Sample, SampleError> {
         self.reads.fetch_add(1, Ordering::SeqCst);
         assert_ne!(
             self.panics_at,
@@ -49,24 +64,17 @@ impl ImageDataset for Colours {
             "the panic that a test asks for"
         );
         thread::sleep(self.takes);
+        let name = self.name(index);
         if self.broken_every.is_some_and(|n| index % n == n - 1) {
             let fault = ImageFault::Truncated { format: "PNG" };
-            return Err(FileError::new(self.name(index).as_ref(), fault));
+            return Err(FileError::new(name.as_ref(), fault).into());
         }
-        let pixels = (0..9 * 7 * 3).map(|i| (index * 31 + i * 5) as u8).collect();
-        Ok(RgbImage {
-            width: 9,
-            height: 7,
-            pixels,
-        })
-    }
-
-    fn name(&self, index: usize) -> String {
-        format!("{index}.png")
+        let image = Datum::Image(Self::picture(index));
+        Ok(Sample::of(name, "image", image).with("class", Datum::Class(index % 2)))
     }
 }
 
-fn augment() -> Arc<dyn Transform> {
+fn augment() -> Augment {
     let config = AugmentConfig {
         jitter: ColourJitter {
             brightness: 0.5,
@@ -78,11 +86,22 @@ fn augment() -> Arc<dyn Transform> {
         mean: [0.5; 3],
         std: [0.25; 3],
     };
-    Arc::new(Augment::new(config, [4, 6], normalise).unwrap())
+    Augment::new(config, [4, 6], normalise).unwrap()
+}
+
+fn two_views() -> Arc<dyn Prepare> {
+    Arc::new(PictureViews::new(Arc::new(augment()), VIEWS))
+}
+
+/// The labels of all parts of a batch.
+fn labels(batch: &Batch) -> Vec<i32> {
+    let parts = batch.parts.iter();
+    let labels = parts.map(|part| part.get(LABELS).unwrap().values::<i32>().unwrap());
+    labels.flatten().copied().collect()
 }
 
 fn start(dataset: Colours, config: LoaderConfig, from: Position) -> Loader {
-    Loader::start(Arc::new(dataset), augment(), config, from).unwrap()
+    Loader::start(Arc::new(dataset), two_views(), config, from).unwrap()
 }
 
 fn batches(dataset: Colours, config: LoaderConfig, from: Position) -> Vec<Batch> {
@@ -94,23 +113,19 @@ fn batches(dataset: Colours, config: LoaderConfig, from: Position) -> Vec<Batch>
 fn assert_same(a: &[Batch], b: &[Batch]) {
     assert_eq!(a.len(), b.len());
     for (a, b) in a.iter().zip(b) {
-        assert_eq!(
-            (&a.labels, &a.samples, a.epoch, a.next),
-            (&b.labels, &b.samples, b.epoch, b.next)
-        );
+        assert_eq!((&a.samples, a.epoch, a.next), (&b.samples, b.epoch, b.next));
         assert_eq!(a.skipped, b.skipped);
-        for (a, b) in a.views.iter().zip(&b.views) {
-            assert_eq!(a, b);
-        }
+        assert_eq!(a.parts, b.parts);
     }
 }
 
+const VIEWS: [&str; 2] = ["image", "image_2"];
 const TWO_VIEWS: LoaderConfig = LoaderConfig {
     batch: 4,
-    views: 2,
+    parts: 1,
     epochs: 3,
     seed: 7,
-    shuffle: true,
+    order: Order::Shuffled,
     drop_last: false,
     strict: false,
     workers: 1,
@@ -152,12 +167,18 @@ fn a_loader_that_begins_behind_a_batch_goes_on_as_the_first_one_would() {
 
 #[test]
 fn batches_hold_what_the_transform_makes_of_each_picture() {
-    let (dataset, transform) = (Colours::new(18), augment());
+    let transform = augment();
     let cpu = Cpu::new(1).unwrap();
     for batch in batches(Colours::new(18), TWO_VIEWS, Position::default()) {
-        assert_eq!(batch.labels.len(), batch.samples.len());
-        for (view, tensor) in batch.views.iter().enumerate() {
-            assert_eq!(tensor.shape(), [batch.labels.len(), 3, 4, 6]);
+        let [part] = &batch.parts[..] else {
+            panic!("{} parts", batch.parts.len())
+        };
+        assert_eq!(part.samples, batch.samples.len());
+        let expected: Vec<i32> = batch.samples.iter().map(|s| (s % 2) as i32).collect();
+        assert_eq!(labels(&batch), expected);
+        for (view, name) in VIEWS.iter().enumerate() {
+            let tensor = part.get(name).unwrap();
+            assert_eq!(tensor.shape(), [part.samples, 3, 4, 6]);
             for (place, &sample) in batch.samples.iter().enumerate() {
                 let key = ViewKey {
                     seed: 7,
@@ -166,17 +187,96 @@ fn batches_hold_what_the_transform_makes_of_each_picture() {
                     view: view as u64,
                 };
                 let mut expected = [0.0; 72];
-                let image = dataset.image(sample).unwrap();
+                let image = Colours::picture(sample);
                 transform.apply(&cpu, &image, &key, &mut expected).unwrap();
                 assert_eq!(
                     tensor.values::<f32>().unwrap()[place * 72..][..72],
                     expected
                 );
-                assert_eq!(batch.labels[place], (sample % 2) as i32);
             }
         }
-        assert_ne!(batch.views[0], batch.views[1]);
+        assert_ne!(part.get(VIEWS[0]), part.get(VIEWS[1]));
     }
+}
+
+#[test]
+fn a_batch_in_parts_holds_the_same_examples() {
+    let whole = batches(broken(), TWO_VIEWS, Position::default());
+    let config = LoaderConfig {
+        parts: 3,
+        ..TWO_VIEWS
+    };
+    for (parts, whole) in batches(broken(), config, Position::default())
+        .iter()
+        .zip(&whole)
+    {
+        let most = whole.samples.len().div_ceil(3);
+        assert!(
+            parts
+                .parts
+                .iter()
+                .all(|part| (1..=most).contains(&part.samples))
+        );
+        assert_eq!(labels(parts), labels(whole));
+        let pixels = |batch: &Batch| -> Vec<f32> {
+            let views = batch.parts.iter().map(|part| part.get(VIEWS[1]).unwrap());
+            views.flat_map(|view| view.to_f32().into_owned()).collect()
+        };
+        assert_eq!(pixels(parts), pixels(whole));
+    }
+}
+
+#[test]
+fn a_group_comes_whole_or_not_at_all() {
+    let groups = [vec![0, 1, 2], vec![3, 4], vec![5, 5], vec![9]];
+    let config = LoaderConfig {
+        batch: 3,
+        epochs: 1,
+        order: Order::Planned(Arc::new(EpochPlan::of_groups(groups))),
+        ..TWO_VIEWS
+    };
+    let batches = batches(broken(), config, Position::default());
+    // 4 and 9 are broken: their groups go, and the last one leaves nothing.
+    let [batch] = &batches[..] else {
+        panic!("{} batches", batches.len())
+    };
+    assert_eq!(batch.samples, [0, 1, 2, 5, 5]);
+    let sizes = batch.parts[0].get(GROUPS).unwrap();
+    assert_eq!(sizes.values::<i32>().unwrap(), [3, 2]);
+    let view = batch.parts[0]
+        .get(VIEWS[0])
+        .unwrap()
+        .values::<f32>()
+        .unwrap();
+    assert_ne!(
+        view[3 * 72..4 * 72],
+        view[4 * 72..],
+        "each time another view"
+    );
+}
+
+#[test]
+fn examples_that_do_not_go_together_end_the_batches() {
+    struct Growing;
+    impl Prepare for Growing {
+        fn prepare(&self, _: &Cpu, _: &Sample, key: &SampleKey) -> Result<Example, SampleError> {
+            let values = vec![0.0f32; key.sample as usize + 1];
+            let values = percept_graph::Tensor::from_values([1, values.len()], values);
+            Ok(Example::of_one([("x", values.unwrap())]))
+        }
+    }
+    let config = LoaderConfig {
+        order: Order::Given,
+        ..TWO_VIEWS
+    };
+    let dataset = Arc::new(Colours::new(2));
+    let mut loader =
+        Loader::start(dataset, Arc::new(Growing), config, Position::default()).unwrap();
+    assert_eq!(
+        loader.next().unwrap().unwrap_err().to_string(),
+        "`x` becomes [2], the batch is [1] (0.png, 1.png)"
+    );
+    assert!(loader.next().is_none());
 }
 
 #[test]
@@ -198,8 +298,8 @@ fn broken_pictures_are_named_skipped_and_counted() {
         reasons,
         [4, 9, 14].map(|i| format!("{i}.png: the PNG image is truncated"))
     );
-    assert_eq!(loader.skipped_images(), 3);
-    let kept: usize = first_epoch.iter().map(|batch| batch.labels.len()).sum();
+    assert_eq!(loader.skipped(), 3);
+    let kept: usize = first_epoch.iter().map(|batch| batch.samples.len()).sum();
     assert_eq!(kept, 15);
 }
 
@@ -207,7 +307,7 @@ fn broken_pictures_are_named_skipped_and_counted() {
 fn strict_stops_at_the_batch_of_the_first_broken_picture() {
     let config = LoaderConfig {
         strict: true,
-        shuffle: false,
+        order: Order::Given,
         workers: 3,
         ..TWO_VIEWS
     };
@@ -223,21 +323,21 @@ fn batches_of_broken_pictures_only_are_passed_over() {
     let config = LoaderConfig {
         batch: 1,
         epochs: 1,
-        shuffle: false,
+        order: Order::Given,
         ..TWO_VIEWS
     };
     let dataset = Colours {
         broken_every: Some(2),
         ..Colours::new(4)
     };
-    let mut loader = start(dataset, config, Position::default());
+    let mut loader = start(dataset, config.clone(), Position::default());
     let samples: Vec<_> = loader
         .by_ref()
         .map(|batch| batch.unwrap().samples)
         .collect();
     assert_eq!(samples, [[0], [2]]);
     // The last picture has no batch to tell it.
-    assert_eq!(loader.skipped_images(), 2);
+    assert_eq!(loader.skipped(), 2);
 
     let dataset = Colours {
         broken_every: Some(1),
@@ -254,7 +354,7 @@ fn batches_of_broken_pictures_only_are_passed_over() {
     assert!(
         error
             .to_string()
-            .starts_with("none of the 4 images can be used; the first: 0.png"),
+            .starts_with("none of the 4 samples can be used; the first: 0.png"),
         "{error}"
     );
 }
@@ -278,12 +378,12 @@ fn a_transform_that_refuses_is_told_with_the_name_of_the_picture() {
     }
     let config = LoaderConfig {
         strict: true,
-        shuffle: false,
+        order: Order::Given,
         ..TWO_VIEWS
     };
     let mut loader = Loader::start(
         Arc::new(Colours::new(3)),
-        Arc::new(Refuses),
+        Arc::new(PictureViews::new(Arc::new(Refuses), VIEWS)),
         config,
         Position::default(),
     )
@@ -301,7 +401,7 @@ fn a_panic_in_a_worker_reaches_the_consumer() {
         ..Colours::new(18)
     };
     let config = LoaderConfig {
-        shuffle: false,
+        order: Order::Given,
         workers: 2,
         ..TWO_VIEWS
     };
@@ -322,7 +422,7 @@ fn no_more_is_made_ahead_than_asked_for() {
         ..TWO_VIEWS
     };
     let mut loader =
-        Loader::start(dataset.clone(), augment(), config, Position::default()).unwrap();
+        Loader::start(dataset.clone(), two_views(), config, Position::default()).unwrap();
     for taken in 1..=3 {
         loader.next().unwrap().unwrap();
         thread::sleep(Duration::from_millis(50));
@@ -342,7 +442,7 @@ fn a_dropped_loader_ends_its_threads() {
         ..TWO_VIEWS
     };
     let mut loader =
-        Loader::start(dataset.clone(), augment(), config, Position::default()).unwrap();
+        Loader::start(dataset.clone(), two_views(), config, Position::default()).unwrap();
     loader.next().unwrap().unwrap();
     drop(loader);
     // Joined: nobody else holds the dataset any more.
@@ -373,13 +473,13 @@ fn settings_that_make_no_sense_are_refused() {
     let error = |count, config| {
         let loader = Loader::start(
             Arc::new(Colours::new(count)),
-            augment(),
+            two_views(),
             config,
             Position::default(),
         );
         loader.err().unwrap().to_string()
     };
-    assert_eq!(error(0, TWO_VIEWS), "the dataset has no images");
+    assert_eq!(error(0, TWO_VIEWS), "the dataset is empty");
     assert_eq!(
         error(
             4,
@@ -404,11 +504,11 @@ fn settings_that_make_no_sense_are_refused() {
         error(
             4,
             LoaderConfig {
-                views: 0,
+                parts: 0,
                 ..TWO_VIEWS
             }
         )
-        .starts_with("views is 0")
+        .starts_with("parts is 0")
     );
     assert!(
         error(
@@ -428,7 +528,17 @@ fn settings_that_make_no_sense_are_refused() {
                 ..TWO_VIEWS
             }
         )
-        .contains("3 images, which fill no batch of 4")
+        .contains("3 samples fills no batch of 4")
+    );
+    assert_eq!(
+        error(
+            3,
+            LoaderConfig {
+                order: Order::Planned(Arc::new(EpochPlan::of_samples(vec![2, 3]))),
+                ..TWO_VIEWS
+            }
+        ),
+        "sample 3 is planned, of a dataset of 3"
     );
     assert!(
         error(
@@ -438,6 +548,6 @@ fn settings_that_make_no_sense_are_refused() {
                 ..TWO_VIEWS
             }
         )
-        .contains("do not fit memory")
+        .contains("expected 1 to 1024")
     );
 }

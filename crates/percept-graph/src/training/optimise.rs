@@ -26,7 +26,8 @@ pub struct Training {
 }
 
 impl Training {
-    /// The training step of a graph whose output `loss` is to fall. `trains` says which parameters move.
+    /// The training step of a graph whose output `loss` is to fall. `trains` says by their names which parameters and running
+    /// statistics move, and which dropouts drop.
     ///
     /// The step has the graph's own inputs and outputs and one more input, [`LEARNING_RATE`]; with dropout another one,
     /// [`RANDOM_COUNTER`](super::RANDOM_COUNTER).
@@ -36,7 +37,7 @@ impl Training {
         loss: &str,
         trains: impl Fn(&str) -> bool,
     ) -> Result<Graph, GraphError> {
-        let graph = graph.in_training();
+        let graph = graph.partly_in_training(&trains);
         let loss = graph.find(loss)?;
         let moving = |state: &&State| state.kind == StateKind::Parameter && trains(&state.name);
         let wrt: Vec<ValueId> = graph

@@ -27,7 +27,7 @@ impl Training {
         loss: &str,
         trains: impl Fn(&str) -> bool,
     ) -> Result<TrainingInParts, GraphError> {
-        let graph = graph.in_training();
+        let graph = graph.partly_in_training(&trains);
         let loss = graph.find(loss)?;
         let moving: Vec<State> = graph
             .states()

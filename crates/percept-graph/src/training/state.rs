@@ -41,16 +41,29 @@ impl Graph {
 
     /// The network as it trains: parameters are state, batch norms take the batch's statistics, dropouts drop.
     pub fn in_training(self) -> Self {
-        self.with_batch_statistics().with_dropout()
+        self.partly_in_training(|_| true)
+    }
+
+    /// The network as a part of it trains. `trains` hears the names of running statistics and of dropouts: batch norms and
+    /// dropouts of the rest do what they do in inference.
+    pub fn partly_in_training(self, trains: impl Fn(&str) -> bool) -> Self {
+        self.with_batch_statistics(&trains).with_dropout(&trains)
     }
 
     /// The same network, stateful, whose batch norms take the batch's statistics and move the running ones.
-    pub fn with_batch_statistics(self) -> Self {
+    fn with_batch_statistics(self, trains: impl Fn(&str) -> bool) -> Self {
         let mut graph = self.with_state();
         for index in 0..graph.nodes.len() {
             let Op::BatchNorm(norm) = graph.nodes[index].op.clone() else {
                 continue;
             };
+            let statistics = graph.nodes[index].inputs.last();
+            let statistics = statistics.map(|value| graph.values[value.index()].source);
+            if let Some(ValueSource::State(position)) = statistics
+                && !trains(&graph.states[position].name)
+            {
+                continue;
+            }
             let statistics = TensorType::f32([Dim::from(norm.channels)]);
             graph.nodes[index].op = BatchNormTraining { norm }.into();
             let added: Vec<ValueId> = (1..5)
@@ -69,10 +82,11 @@ impl Graph {
     }
 
     /// The same network whose dropouts drop, by the random numbers of [`RANDOM_COUNTER`].
-    pub fn with_dropout(mut self) -> Self {
+    fn with_dropout(mut self, trains: impl Fn(&str) -> bool) -> Self {
         for index in 0..self.nodes.len() {
             if let Op::Dropout(dropout) = self.nodes[index].op
                 && dropout.p > 0.0
+                && trains(&self.nodes[index].name)
             {
                 let counter = self.random_counter();
                 let node = &mut self.nodes[index];

@@ -1,7 +1,11 @@
 //! PaCo-2 in the zoo.
 
 use super::selection::MOST_PARTS;
-use super::{Backbone, LABELS, LossForm, Matching, Objective, Paco};
+use std::sync::Arc;
+
+use super::studies::STUDIES;
+use super::{Backbone, LABELS, LossForm, Matching, Objective, Paco, VIEWS};
+use crate::lesson::{CLASSIFIER, Classifier, Course};
 use crate::preprocess::PillowFilter;
 use crate::resnet::{ResNet, ResNetConfig};
 use crate::zoo::{CLASSIFIER_SIZE, Entry, Parts, STEM, WIDTH, classifier};
@@ -97,7 +101,19 @@ pub(crate) static ENTRIES: &[Entry] = &[Entry::new(
     "PaCo-2, fine-grained classes by parts: ResNet-50 or EfficientNet-B0",
     &SETTINGS,
     build,
-)];
+)
+.taught_by(COURSE)
+.studied(STUDIES)];
+
+/// As other classifiers, by its own loss over two views.
+const COURSE: Course = Course {
+    lesson: |model, options| {
+        let training = Paco::from_settings(&model.settings).training()?;
+        let lesson = Classifier::by_own_loss(model, training, VIEWS.to_vec(), options)?;
+        Ok(Arc::new(lesson))
+    },
+    ..CLASSIFIER
+};
 
 /// The contrast alone, to measure it.
 pub(crate) static CONTRAST: &[Entry] = &[Entry::new(
@@ -148,10 +164,8 @@ fn build(_: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelError
         "quarter" => side * 8 / 7,
         _ => side,
     };
-    Ok(Parts {
-        training: Some(paco.training()?),
-        ..classifier(paco.graph()?, PillowFilter::Bilinear, side, covered)
-    })
+    let graph = paco.graph()?;
+    Ok(classifier(graph, PillowFilter::Bilinear, side, covered))
 }
 
 impl LossForm {

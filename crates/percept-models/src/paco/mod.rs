@@ -15,6 +15,7 @@ mod sampler;
 mod scene;
 mod selection;
 mod spread;
+mod studies;
 mod training;
 mod triplets;
 mod wide;

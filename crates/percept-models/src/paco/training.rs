@@ -18,7 +18,7 @@ use super::scene::Measure;
 use super::selection::{Negatives, PartMatching};
 use super::spread::Shrinkage;
 use super::{Objective, Paco};
-use crate::TrainingGraph;
+use crate::lesson::TrainingGraph;
 
 /// The inputs of the training graph that hold the two views, each [N, 3, H, W].
 pub const VIEWS: [&str; 2] = ["image", "image_2"];
@@ -53,7 +53,7 @@ impl Paco {
         terms.extend((self.eta_soc > 0.0).then_some("soc"));
         Ok(TrainingGraph {
             graph: self.training_graph()?,
-            views: VIEWS.to_vec(),
+            loss: "loss",
             terms,
         })
     }

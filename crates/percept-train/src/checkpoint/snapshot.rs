@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use flate2::Crc;
-use percept_data::loader::Position;
+use percept_data::loader::{EpochPlan, Position};
 use percept_data::safetensors::{Safetensors, write_safetensors};
 use percept_data::weights::TensorSource;
 use percept_graph::Tensor;
+use percept_models::Card;
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
@@ -15,6 +16,9 @@ const VERSION_KEY: &str = "percept.checkpoint";
 const VERSION: &str = "1";
 const STATE_KEY: &str = "percept.run";
 const SEAL_KEY: &str = "percept.crc32";
+/// The plan of the epoch under way, as i64.
+const PLAN_SAMPLES: &str = "epoch.plan.samples";
+const PLAN_GROUP_ENDS: &str = "epoch.plan.group_ends";
 
 /// Where a run stands, beside its tensors.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,6 +59,10 @@ pub struct Best {
 pub struct Snapshot {
     /// Where the run stands.
     pub state: RunState,
+    /// The network, for whoever reads the file as weights; those of older runs have none.
+    pub card: Option<Card>,
+    /// The plan of an epoch that is under way, where it followed from weights that are gone.
+    pub plan: Option<EpochPlan>,
     /// Every tensor that the next step reads; parameters under their public names, so that the file is a weight file too.
     pub tensors: Vec<(String, Tensor<'static>)>,
 }
@@ -62,21 +70,24 @@ pub struct Snapshot {
 impl Snapshot {
     /// Writes the file, whole or not at all.
     pub fn write(&self, path: &Path) -> Result<(), CheckpointError> {
-        let state = serde_json::to_string(&self.state).map_err(|error| CheckpointError::State {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        let tensors = self.tensors.iter();
+        let state = serde_json::to_string(&self.state).map_err(bad_state(path))?;
+        let card = self.card.as_ref().map(Card::metadata);
+        let planned = self.plan.as_ref().map(plan_tensors).unwrap_or_default();
+        let own = self.tensors.iter();
+        let own = own.map(|(name, tensor)| (name.clone(), tensor.borrowed()));
+        let tensors: Vec<(String, Tensor<'_>)> = own.chain(planned).collect();
         let seal = seal(
             &state,
-            tensors.map(|(name, tensor)| (name.as_str(), tensor)),
+            card.as_ref().map(|(_, text)| text.as_str()),
+            &tensors,
         );
-        let metadata = BTreeMap::from([
+        let mut metadata = BTreeMap::from([
             (VERSION_KEY.to_owned(), VERSION.to_owned()),
             (SEAL_KEY.to_owned(), seal),
             (STATE_KEY.to_owned(), state),
         ]);
-        Ok(write_safetensors(path, &self.tensors, &metadata)?)
+        metadata.extend(card);
+        Ok(write_safetensors(path, &tensors, &metadata)?)
     }
 
     /// Reads a file and checks that it is, to the bit, what was written.
@@ -96,28 +107,21 @@ impl Snapshot {
             });
         }
         let (state, expected) = (metadata(STATE_KEY)?, metadata(SEAL_KEY)?);
-        let mut tensors = Vec::new();
+        let card = file.metadata().get(Card::KEY);
+        let mut tensors: Vec<(String, Tensor<'static>)> = Vec::new();
         for name in file.names() {
-            tensors.push((name.to_owned(), file.read(name)?));
+            tensors.push((name.to_owned(), file.read(name)?.into_owned()));
         }
-        let found = seal(
-            state,
-            tensors.iter().map(|(name, tensor)| (name.as_str(), tensor)),
-        );
-        if found != *expected {
+        if seal(state, card.map(String::as_str), &tensors) != *expected {
             let path = path.to_owned();
             return Err(CheckpointError::Damaged { path });
         }
-        let state = serde_json::from_str(state).map_err(|error| CheckpointError::State {
-            path: path.to_owned(),
-            reason: error.to_string(),
-        })?;
-        let tensors = tensors.into_iter();
+        let card = card.map(|card| serde_json::from_str(card)).transpose();
         Ok(Self {
-            state,
-            tensors: tensors
-                .map(|(name, tensor)| (name, tensor.into_owned()))
-                .collect(),
+            state: serde_json::from_str(state).map_err(bad_state(path))?,
+            card: card.map_err(bad_state(path))?,
+            plan: take_plan(&mut tensors),
+            tensors,
         })
     }
 
@@ -134,16 +138,53 @@ impl Snapshot {
     }
 }
 
+fn bad_state(path: &Path) -> impl FnOnce(serde_json::Error) -> CheckpointError {
+    let path = path.to_owned();
+    |error| CheckpointError::State {
+        path,
+        reason: error.to_string(),
+    }
+}
+
+/// A plan as tensors.
+fn plan_tensors(plan: &EpochPlan) -> Vec<(String, Tensor<'static>)> {
+    let tensor = |name: &str, places: &[usize]| {
+        let places: Vec<i64> = places.iter().map(|&place| place as i64).collect();
+        let tensor = Tensor::from_values([places.len()], places).expect("as many as there are");
+        (name.to_owned(), tensor)
+    };
+    let ends = plan.group_ends().map(|ends| tensor(PLAN_GROUP_ENDS, ends));
+    [tensor(PLAN_SAMPLES, plan.samples())]
+        .into_iter()
+        .chain(ends)
+        .collect()
+}
+
+/// Removes the plan from among the tensors of a file.
+fn take_plan(tensors: &mut Vec<(String, Tensor<'static>)>) -> Option<EpochPlan> {
+    let mut take = |name: &str| {
+        let place = tensors.iter().position(|(known, _)| known == name)?;
+        let (_, tensor) = tensors.remove(place);
+        let places = tensor.values::<i64>().ok()?.iter();
+        places.map(|&place| usize::try_from(place).ok()).collect()
+    };
+    let (samples, ends): (Option<Vec<usize>>, _) = (take(PLAN_SAMPLES), take(PLAN_GROUP_ENDS));
+    EpochPlan::from_parts(samples?, ends)
+}
+
 /// The checksum over everything that a checkpoint says, in an order of its own.
-fn seal<'a>(state: &str, tensors: impl Iterator<Item = (&'a str, &'a Tensor<'a>)>) -> String {
-    let mut ordered: Vec<_> = tensors.collect();
-    ordered.sort_by_key(|(name, _)| *name);
+fn seal(state: &str, card: Option<&str>, tensors: &[(String, Tensor<'_>)]) -> String {
+    let mut ordered: Vec<_> = tensors.iter().collect();
+    ordered.sort_by_key(|(name, _)| name);
     let mut crc = Crc::new();
     let mut part = |bytes: &[u8]| {
         crc.update(&(bytes.len() as u64).to_le_bytes());
         crc.update(bytes);
     };
     part(state.as_bytes());
+    if let Some(card) = card {
+        part(card.as_bytes());
+    }
     for (name, tensor) in ordered {
         part(name.as_bytes());
         part(format!("{} {:?}", tensor.dtype(), tensor.shape()).as_bytes());

@@ -27,7 +27,7 @@ fn snapshot(step: u64, best: Option<u64>) -> Snapshot {
             step,
             position: Position {
                 epoch: step / 10,
-                images: step % 10,
+                samples: step % 10,
             },
             best: best.map(|step| Best {
                 step,
@@ -35,6 +35,8 @@ fn snapshot(step: u64, best: Option<u64>) -> Snapshot {
             }),
             unimproved: 0,
         },
+        card: None,
+        plan: None,
         tensors: vec![
             (
                 "fc.weight".to_owned(),

@@ -3,16 +3,19 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use percept_graph::WeightSource;
 use serde_json::{Value, json};
 
 use super::{Event, RunOptions, Trainer};
 use crate::checkpoint::{CheckpointFolder, RunState, Snapshot};
 use crate::parameters::InitialParameters;
-use crate::step::Step;
+use crate::stepper::Stepper;
 use crate::{Batches, Learner, RunLength, TrainConfig, TrainData, TrainError};
 
 /// Where a checkpoint keeps the settings.
 const SETTINGS: &str = "settings";
+/// Where it keeps what the lesson made of them.
+const LESSON: &str = "lesson";
 
 impl Trainer {
     /// Checks that everything fits together; writes nothing yet.
@@ -23,19 +26,17 @@ impl Trainer {
         options: RunOptions,
     ) -> Result<Self, TrainError> {
         config.check()?;
-        let classes = data.training.classes().len();
-        let logits = learner.inference.find("logits")?;
-        let outputs = learner.inference.value(logits).ty.shape.last();
-        if let Some(outputs) = outputs.and_then(|dim| dim.as_const())
-            && outputs != classes as i64
-        {
-            let outputs = usize::try_from(outputs).unwrap_or(0);
-            return Err(TrainError::Classes { outputs, classes });
-        }
-        let pictures = Arc::clone(&data.training);
+        let lesson = &learner.lesson;
+        lesson.check_classes(data.training.classes())?;
+        let graphs = lesson.graphs();
+        let parameters = graphs.iter().flat_map(|graph| graph.graph.params());
+        let parameters = parameters.filter(|parameter| parameter.trainable);
+        let names = parameters.map(|parameter| parameter.name.as_str());
+        config.freeze.check(names)?;
+        let samples = Arc::clone(&data.training);
+        let steps = lesson.epoch_len(samples.len()) / config.batch;
         let (strict, workers) = (options.strict, options.threads);
-        let batches = Batches::new(&learner, &config, pictures, strict, workers)?;
-        let steps = data.training.len() / config.batch;
+        let batches = Batches::new(Arc::clone(lesson), &config, samples, strict, workers);
         let length = RunLength {
             steps_per_epoch: steps.max(1) as u64,
             epochs: config.epochs,
@@ -73,18 +74,18 @@ impl Trainer {
         let Some((path, snapshot)) = resumed.snapshot else {
             return Ok((folder, None));
         };
-        snapshot.expect_model(&self.learner.model, &path)?;
+        snapshot.expect_model(&self.learner.describe(), &path)?;
         self.expect_same_run(&snapshot, &path)?;
         let step = snapshot.state.step;
         on_event(Event::Resumed { step });
         Ok((folder, Some(snapshot)))
     }
 
-    /// A step with parameters as training begins.
-    pub(super) fn first_step(&self) -> Result<Step, TrainError> {
-        let weights = InitialParameters::new(&self.learner.training, self.config.seed);
-        let threads = self.options.threads;
-        Step::new(&self.learner, &self.config, Arc::new(weights), threads)
+    /// A network with parameters as training begins.
+    pub(super) fn first_stepper(&self) -> Result<Stepper, TrainError> {
+        let weights = InitialParameters::of(&self.learner, self.config.seed);
+        let weights: Arc<dyn WeightSource> = Arc::new(weights);
+        Stepper::new(&self.learner, &self.config, weights, self.options.threads)
     }
 
     /// What a checkpoint says about its run: its settings and its data.
@@ -92,9 +93,10 @@ impl Trainer {
         let data = &self.data;
         json!({
             SETTINGS: self.config,
-            "image_size": self.learner.size,
-            "training_images": data.training.len(),
-            "testing_images": data.testing.len(),
+            LESSON: self.learner.lesson.settings(),
+            "start": self.learner.start.as_ref().map(|weights| weights.describe()),
+            "training_samples": data.training.len(),
+            "testing_samples": data.testing.len(),
             "classes": data.training.classes(),
         })
     }
@@ -123,6 +125,8 @@ fn decisive(mut identity: Value) -> Value {
     if let Some(settings) = identity.get_mut(SETTINGS) {
         settings["checkpoint"].take();
         settings["data"]["folder"].take();
+        // What the lesson made of it counts.
+        settings["augment"].take();
     }
     identity
 }
@@ -136,7 +140,7 @@ fn first_difference(key: &str, was: &Value, now: &Value) -> Option<(String, Valu
         .keys()
         .chain(new.keys().filter(|key| !old.contains_key(*key)));
     keys.into_iter().find_map(|name| {
-        let inner = if key.is_empty() || key == SETTINGS {
+        let inner = if ["", SETTINGS, LESSON].contains(&key) {
             name.clone()
         } else {
             format!("{key}.{name}")

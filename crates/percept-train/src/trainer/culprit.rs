@@ -8,14 +8,16 @@ use percept_graph::{RANDOM_COUNTER, Tensor, ValueId, differentiate};
 use percept_kernels::Cpu;
 
 use super::Trainer;
+use super::run::is_finite;
 use crate::TrainError;
 use crate::checkpoint::{CheckpointWriter, Snapshot, latest};
-use crate::step::{Step, StepInputs, part_inputs, random_counter};
+use crate::stepper::{StepInputs, Stepper, random_counter};
 
 impl Trainer {
     /// The error of a step whose loss is not finite.
-    pub(super) fn not_finite(&self, writer: CheckpointWriter, step: u64) -> TrainError {
-        let good = writer.finish().and_then(|_| latest(&self.options.folder));
+    pub(super) fn not_finite(&self, writer: Option<CheckpointWriter>, step: u64) -> TrainError {
+        let written = writer.map_or(Ok(()), |writer| writer.finish().map(|_| ()));
+        let good = written.and_then(|()| latest(&self.options.folder));
         let (checkpoint, snapshot) = match good {
             Ok(found) => found.snapshot.unzip(),
             Err(error) => return error.into(),
@@ -35,34 +37,40 @@ impl Trainer {
         snapshot: Option<&Snapshot>,
         failing: u64,
     ) -> Result<String, TrainError> {
-        let mut step = self.first_step()?;
-        let (mut done, mut position) = (0, Position::default());
+        let mut stepper = self.first_stepper()?;
+        let (mut done, mut position, mut plan) = (0, Position::default(), None);
         if let Some(snapshot) = snapshot {
-            step.restore(&snapshot.tensors)?;
+            stepper.restore(&snapshot.tensors)?;
             (done, position) = (snapshot.state.step, snapshot.state.position);
+            plan = snapshot.plan.clone().map(Arc::new);
         }
-        for batch in self.batches.start(position)? {
-            let batch = batch?;
+        let mut batches = self.batches.start(position, plan)?;
+        while let Some(batch) = batches.next(&mut stepper)? {
             if done + 1 == failing {
-                return self.watch(&mut step, &batch, done);
+                return self.watch(&mut stepper, &batch, done);
             }
             let rate = self.config.schedule.rate_at(done, &self.length);
-            step.run(&batch, StepInputs { done, rate }, None)?;
+            stepper.run(&batch, StepInputs { done, rate }, None)?;
             done += 1;
         }
         Ok("it did not happen again".to_owned())
     }
 
     /// The first thing that is not finite: a parameter as the step finds it, or a node's output.
-    fn watch(&self, step: &mut Step, batch: &Batch, done: u64) -> Result<String, TrainError> {
-        let state = step.state()?;
+    fn watch(&self, stepper: &mut Stepper, batch: &Batch, done: u64) -> Result<String, TrainError> {
+        let state = stepper.state()?;
         let broken = state.iter().find(|(_, tensor)| !is_finite(tensor));
         if let Some((name, _)) = broken {
             return Ok(format!("{name}, as step {done} left it"));
         }
-        let graph = self.learner.training.clone().in_training();
-        let loss = graph.find(&self.learner.loss)?;
-        let states: Vec<ValueId> = graph.states().iter().map(|state| state.value).collect();
+        let lesson = &self.learner.lesson;
+        let chosen = lesson.choose(self.config.seed, done);
+        let learned_by = lesson.graphs().swap_remove(chosen);
+        let trains = |name: &str| self.config.freeze.trains(name);
+        let graph = learned_by.graph.partly_in_training(trains);
+        let loss = graph.find(learned_by.loss)?;
+        let moving = graph.states().iter().filter(|state| trains(&state.name));
+        let states: Vec<ValueId> = moving.map(|state| state.value).collect();
         let mut graph = differentiate(graph, loss, &states)?.graph;
         for node in graph.nodes().to_vec() {
             for (position, &value) in node.outputs.iter().enumerate() {
@@ -75,31 +83,23 @@ impl Trainer {
             memory: Memory::Keep,
             ..Options::default()
         };
-        let weights = Arc::new(step.parameters()?);
+        let weights = Arc::new(stepper.parameters()?);
         let cpu = Cpu::new(self.options.threads)?;
         let mut watched = TrainStep::new(graph, weights, cpu, options)?;
-        let images = batch.labels.len();
-        let most = images.div_ceil(self.config.parts).max(1);
-        for (part, begin) in (0..images).step_by(most).enumerate() {
-            let mut inputs = part_inputs(
-                &self.learner.views,
-                batch,
-                begin..(begin + most).min(images),
-            )
-            .map_err(percept_engine::EngineError::from)?;
-            let counter = done * self.config.parts as u64 + part as u64;
-            let has_dropout = watched.program().graph().inputs();
-            if has_dropout.iter().any(|input| input.name == RANDOM_COUNTER) {
-                let counter = random_counter(self.config.seed, counter);
-                inputs.push((RANDOM_COUNTER.to_owned(), counter));
-            }
-            if let Some((name, _)) = inputs.iter().find(|(_, tensor)| !is_finite(tensor)) {
+        let wanted = watched.program().graph().inputs().to_vec();
+        for (number, part) in (0..).zip(&batch.parts) {
+            let counter = done * self.config.parts as u64 + number;
+            let counter = random_counter(self.config.seed, counter);
+            let given: Vec<(&str, &Tensor<'_>)> = wanted
+                .iter()
+                .filter_map(|input| match input.name.as_str() {
+                    RANDOM_COUNTER => Some((RANDOM_COUNTER, &counter)),
+                    name => Some((name, part.get(name)?)),
+                })
+                .collect();
+            if let Some((name, _)) = given.iter().find(|(_, tensor)| !is_finite(tensor)) {
                 return Ok(format!("the input `{name}`"));
             }
-            let given: Vec<(&str, &Tensor<'_>)> = inputs
-                .iter()
-                .map(|(name, tensor)| (name.as_str(), tensor))
-                .collect();
             let outputs = watched.step(&given)?;
             let broken = outputs
                 .iter()
@@ -110,8 +110,4 @@ impl Trainer {
         }
         Ok("no layer gives such numbers when it is watched".to_owned())
     }
-}
-
-fn is_finite(tensor: &Tensor<'_>) -> bool {
-    tensor.to_f32().iter().all(|value| value.is_finite())
 }

@@ -1,10 +1,10 @@
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use percept_data::loader::{Batch, Skipped};
 
 use super::Progress;
 use crate::checkpoint::Damaged;
-use crate::step::StepOutcome;
 use crate::{Evaluated, RunLength};
 
 /// What a run tells while it goes on.
@@ -18,8 +18,13 @@ pub enum Event<'a> {
     /// A newer checkpoint cannot be used, and was set aside.
     Damaged(&'a Damaged),
     /// A step is done.
-    Step(&'a StepReport),
-    /// A training picture could not be used.
+    Step {
+        /// How it went.
+        report: &'a StepReport,
+        /// The terms of the loss, and what the lesson observed.
+        figures: &'a BTreeMap<&'static str, f64>,
+    },
+    /// A training sample could not be used.
     Skipped(&'a Skipped),
     /// The network was tested.
     Evaluated {
@@ -45,13 +50,11 @@ pub struct StepReport {
     pub epochs: u64,
     /// What is to fall.
     pub loss: f64,
-    /// The share of the batch's pictures that were told right; none without logits.
-    pub accuracy: Option<f64>,
     /// The learning rate.
     pub rate: f64,
-    /// Pictures of this step by its time.
-    pub images_per_second: f64,
-    /// The share of the step that waited for pictures.
+    /// Samples of this step by its time.
+    pub samples_per_second: f64,
+    /// The share of the step that waited for data.
     pub waiting_share: f64,
     /// How long the rest of the run will take, evaluations included.
     pub remaining: Duration,
@@ -84,7 +87,7 @@ impl Pace {
         &mut self,
         progress: &Progress,
         batch: &Batch,
-        outcome: &StepOutcome,
+        loss: f64,
         rate: f64,
     ) -> StepReport {
         let now = Instant::now();
@@ -98,10 +101,9 @@ impl Pace {
             steps,
             epoch: batch.epoch,
             epochs: self.length.epochs,
-            loss: outcome.loss,
-            accuracy: outcome.accuracy,
+            loss,
             rate,
-            images_per_second: batch.labels.len() as f64 / seconds,
+            samples_per_second: batch.samples.len() as f64 / seconds,
             waiting_share: (batch.waited.as_secs_f64() / seconds).min(1.0),
             remaining: self.begun.elapsed().mul_f64(left / done.max(1.0)),
         }

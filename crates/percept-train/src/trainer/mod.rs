@@ -3,11 +3,11 @@
 mod begin;
 mod culprit;
 mod events;
+mod run;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,25 +16,25 @@ use percept_data::loader::{Batch, Position};
 pub use begin::settings_of;
 pub use events::{Event, StepReport};
 
-use self::events::Pace;
-use crate::checkpoint::{Best, CheckpointFolder, CheckpointWriter, RunState, Snapshot};
-use crate::step::{Step, StepInputs, StepOutcome};
+use self::run::Run;
+use crate::checkpoint::{Best, RunState};
 use crate::{
-    Batches, Evaluated, EvaluationOptions, Learner, MetricsLog, Phase, Record, RunLength,
-    TrainConfig, TrainData, TrainError, evaluate,
+    Batches, Evaluated, EvaluationOptions, Learner, RunLength, TrainConfig, TrainData, TrainError,
 };
 
 /// Where a run writes and how it is run; none of it changes what it learns.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The folder of checkpoints and of `metrics.jsonl`.
+    /// The folder of checkpoints, of `metrics.jsonl` and of `curves.svg`.
     pub folder: PathBuf,
     /// Go on with the run that is there. Without it, one that is there is an error.
     pub resume: bool,
-    /// Whether a picture that cannot be read stops the run.
+    /// Whether a sample that cannot be used stops the run.
     pub strict: bool,
-    /// Threads of the network, and as many to read pictures.
+    /// Threads of the network, and as many to read samples.
     pub threads: usize,
+    /// Whether the log goes to TensorBoard's event files too.
+    pub tensorboard: bool,
 }
 
 /// A run that can begin.
@@ -69,7 +69,7 @@ pub struct Finished {
     pub best: Option<Best>,
     /// The last evaluation of this process.
     pub last: Option<Evaluated>,
-    /// Training pictures that could not be read, each counted once an epoch.
+    /// Training samples that could not be used, each counted once an epoch.
     pub skipped: u64,
     /// The newest checkpoint.
     pub checkpoint: PathBuf,
@@ -96,75 +96,28 @@ impl Trainer {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<Finished, TrainError> {
         let begun = Instant::now();
-        let (folder, snapshot) = self.open_folder(on_event)?;
-        let mut step = self.first_step()?;
-        let mut progress = Progress::behind(snapshot.as_ref().map(|snapshot| &snapshot.state));
-        if let Some(snapshot) = &snapshot {
-            step.restore(&snapshot.tensors)?;
-        }
-        drop(snapshot);
-        let path = self.options.folder.join("metrics.jsonl");
-        let mut log = MetricsLog::resume(&path, progress.step)?;
-        let mut loader = self.batches.start(progress.position)?;
-        let writer = CheckpointWriter::start(folder)?;
-        let mut pace = Pace::begin(progress.step, &self.length);
-        let mut saved_at = Instant::now();
-        let mut skipped = 0;
-
-        let mut ending = self
-            .is_out_of_patience(&progress)
-            .then_some(Ending::OutOfPatience);
+        let mut run = Run::begin(self, on_event)?;
+        let mut ending = self.out_of_patience(run.progress());
         while ending.is_none() {
-            let Some(batch) = loader.next().transpose()? else {
+            let Some(batch) = run.next_batch(on_event)? else {
                 break;
             };
-            for picture in &batch.skipped {
-                skipped += 1;
-                on_event(Event::Skipped(picture));
-            }
-            let rate = self.config.schedule.rate_at(progress.step, &self.length);
-            let done = progress.step;
-            let outcome = step.run(&batch, StepInputs { done, rate }, None)?;
-            progress.step += 1;
-            progress.position = batch.next;
-            if !outcome.loss.is_finite() {
-                return Err(self.not_finite(writer, progress.step));
-            }
-            let report = pace.step(&progress, &batch, &outcome, rate);
-            log.append(&record(&report, &outcome))?;
-            on_event(Event::Step(&report));
-
+            run.step(&batch, on_event)?;
             if self.is_evaluation_due(&batch) {
-                self.evaluate(&mut step, &mut progress, &mut log, batch.epoch, on_event)?;
+                run.evaluate(batch.epoch, on_event)?;
             }
-            ending = if stop.load(Ordering::SeqCst) {
-                Some(Ending::Stopped)
-            } else {
-                self.is_out_of_patience(&progress)
-                    .then_some(Ending::OutOfPatience)
+            ending = match stop.load(Ordering::SeqCst) {
+                true => Some(Ending::Stopped),
+                false => self.out_of_patience(run.progress()),
             };
-            if ending.is_some() || self.is_checkpoint_due(&progress, saved_at) {
-                self.save(&writer, &mut step, &progress, &mut log)?;
-                saved_at = Instant::now();
-            }
+            run.save_if_due(ending.is_some())?;
         }
-        let is_new = progress.step > pace.first_step();
-        if ending.is_none() && is_new && progress.evaluated_at != Some(progress.step) {
-            // The last batch of the run held nothing but broken pictures, so nobody saw the epoch end.
-            let epoch = self.config.epochs.saturating_sub(1);
-            self.evaluate(&mut step, &mut progress, &mut log, epoch, on_event)?;
-            self.save(&writer, &mut step, &progress, &mut log)?;
+        if ending.is_none() && run.has_unseen_end() {
+            // The last batch of the run held nothing but broken samples, so nobody saw the epoch end.
+            run.evaluate(self.config.epochs.saturating_sub(1), on_event)?;
+            run.save_if_due(true)?;
         }
-        writer.finish()?;
-        Ok(Finished {
-            ending: ending.unwrap_or(Ending::Complete),
-            steps: progress.step,
-            best: progress.best,
-            last: progress.last,
-            skipped,
-            checkpoint: CheckpointFolder::path_in(&self.options.folder, progress.step),
-            took: begun.elapsed(),
-        })
+        run.finish(ending.unwrap_or(Ending::Complete), begun)
     }
 
     fn is_evaluation_due(&self, batch: &Batch) -> bool {
@@ -173,9 +126,9 @@ impl Trainer {
         batch.ends_epoch() && (is_last || epochs.is_multiple_of(self.config.evaluate_every))
     }
 
-    fn is_out_of_patience(&self, progress: &Progress) -> bool {
-        let patience = self.config.patience;
-        patience.is_some_and(|patience| progress.unimproved >= patience)
+    fn out_of_patience(&self, progress: &Progress) -> Option<Ending> {
+        let patience = self.config.patience?;
+        (progress.unimproved >= patience).then_some(Ending::OutOfPatience)
     }
 
     fn is_checkpoint_due(&self, progress: &Progress, saved_at: Instant) -> bool {
@@ -189,71 +142,18 @@ impl Trainer {
             || config.every_seconds.is_some_and(|every| seconds >= every)
     }
 
-    fn evaluate(
-        &self,
-        step: &mut Step,
-        progress: &mut Progress,
-        log: &mut MetricsLog,
-        epoch: u64,
-        on_event: &mut dyn FnMut(Event<'_>),
-    ) -> Result<(), TrainError> {
-        let options = EvaluationOptions {
+    fn evaluation(&self) -> EvaluationOptions {
+        EvaluationOptions {
             batch: self.config.batch,
             threads: self.options.threads,
             strict: self.options.strict,
-        };
-        let weights = Arc::new(step.parameters()?);
-        let testing = Arc::clone(&self.data.testing);
-        let evaluated = evaluate(&self.learner, weights, testing, &options, |_| ())?;
-        let top1 = evaluated.scores.top1().unwrap_or(f64::NAN);
-        let is_better = progress.best.is_none_or(|best| top1 > best.metric);
-        if is_better {
-            let (step, metric) = (progress.step, top1);
-            progress.best = Some(Best { step, metric });
-            progress.unimproved = 0;
-        } else {
-            progress.unimproved += 1;
         }
-        progress.evaluated_at = Some(progress.step);
-        let values = [
-            ("top1", top1),
-            ("top5", evaluated.scores.top5().unwrap_or(f64::NAN)),
-            ("images", evaluated.scores.images() as f64),
-            ("seconds", evaluated.took.as_secs_f64()),
-        ];
-        log.append(&Record::new(progress.step, epoch, Phase::Eval, values))?;
-        on_event(Event::Evaluated {
-            epoch,
-            evaluated: &evaluated,
-            is_best: is_better,
-        });
-        progress.last = Some(evaluated);
-        Ok(())
     }
 
-    /// Hands the state of the run to the writer, if it is worth keeping.
-    fn save(
-        &self,
-        writer: &CheckpointWriter,
-        step: &mut Step,
-        progress: &Progress,
-        log: &mut MetricsLog,
-    ) -> Result<(), TrainError> {
-        log.sync()?;
-        let tensors = step.state()?;
-        let is_finite =
-            |tensor: &percept_graph::Tensor<'_>| tensor.to_f32().iter().all(|v| v.is_finite());
-        if let Some((name, _)) = tensors.iter().find(|(_, tensor)| !is_finite(tensor)) {
-            let checkpoint = writer.last_written();
-            return Err(TrainError::NotFinite {
-                step: progress.step,
-                culprit: format!("{name} moved out of all bounds"),
-                checkpoint: checkpoint
-                    .map(|step| CheckpointFolder::path_in(&self.options.folder, step)),
-            });
-        }
-        let state = RunState {
-            model: self.learner.model.clone(),
+    /// What a checkpoint says about the run.
+    fn state(&self, progress: &Progress) -> RunState {
+        RunState {
+            model: self.learner.describe(),
             config: self.identity(),
             optimiser: serde_json::json!(self.config.optimiser),
             schedule: self.config.schedule,
@@ -262,8 +162,7 @@ impl Trainer {
             position: progress.position,
             best: progress.best,
             unimproved: progress.unimproved,
-        };
-        Ok(writer.save(Snapshot { state, tensors })?)
+        }
     }
 }
 
@@ -279,20 +178,20 @@ impl Progress {
             last: None,
         }
     }
-}
 
-fn record(report: &StepReport, outcome: &StepOutcome) -> Record {
-    let metrics = outcome
-        .metrics
-        .iter()
-        .map(|(name, &value)| (name.as_str(), value));
-    let accuracy = outcome.accuracy.map(|accuracy| ("accuracy", accuracy));
-    let values = [
-        ("loss", report.loss),
-        ("rate", report.rate),
-        ("images_per_second", report.images_per_second),
-        ("waiting_share", report.waiting_share),
-    ];
-    let values = values.into_iter().chain(accuracy).chain(metrics);
-    Record::new(report.step, report.epoch, Phase::Train, values)
+    /// Takes in an evaluation, and says whether it is the best so far.
+    fn judge(&mut self, evaluated: &Evaluated) -> bool {
+        let metric = evaluated.decisive();
+        let best = self.best.map(|best| best.metric);
+        let is_best = best.is_none_or(|best| evaluated.goal.is_better(metric, best));
+        if is_best {
+            let step = self.step;
+            self.best = Some(Best { step, metric });
+            self.unimproved = 0;
+        } else {
+            self.unimproved += 1;
+        }
+        self.evaluated_at = Some(self.step);
+        is_best
+    }
 }

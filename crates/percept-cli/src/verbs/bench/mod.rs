@@ -1,6 +1,6 @@
 //! `percept bench`: how fast a network is, over batches, sizes and threads.
 
-mod paco;
+mod study;
 mod subject;
 
 use std::io::{BufRead, Write};
@@ -28,7 +28,7 @@ use subject::{Facts, Subject, Times};
   percept bench centerpoint --input nuscenes/ --batch 1,4     sweeps per second
   percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 --set padding=1 --size 180
   percept bench resnet50 --train --batch 8                    training steps: forward, backward, update
-  percept bench paco --train                                  what each part of the loss, the backbone and d and r cost
+  percept bench paco --study cost                             what the loss, the backbone and d and r cost in training
 
 Times are wall times of one inference (or training step) on inputs in memory, weights packed; a warm-up comes first.")]
 pub struct Args {
@@ -42,12 +42,15 @@ pub struct Args {
     /// Height and width of the input, such as 224 or 256x704, or PART=HxW; several as a list
     #[arg(long, value_name = "[PART=]HxW,..", value_delimiter = ',')]
     size: Vec<PartSize>,
-    /// Measure training steps. Of `paco`: a report over losses, backbones and batches
+    /// Measure training steps
     #[arg(long, conflicts_with_all = ["weights", "input"])]
     train: bool,
+    /// Compare what the network's own study compares, such as `cost` of paco, with what a published report says
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["weights", "input", "train", "paced"])]
+    study: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
-    /// Measured runs of each setting [default: 15; with --train 5, of the report 3]
+    /// Measured runs of each setting [default: 15; with --train 5, of a study 3]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     repeats: Option<u64>,
     /// Runs before measuring [default: 3; with --train 1]
@@ -66,8 +69,8 @@ struct Setting {
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
-    if args.train && args.model.model == paco::MODEL && !args.paced {
-        return paco::run(args, common).map(Some);
+    if let Some(name) = &args.study {
+        return study::run(args, common, name).map(Some);
     }
     let model = args.model.build()?;
     let settings = settings(args, common);

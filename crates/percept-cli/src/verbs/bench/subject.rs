@@ -10,10 +10,10 @@ use percept_graph::{DType, Graph, Tensor, ValueId, WeightSource, differentiate};
 use percept_kernels::{Cpu, machine};
 use percept_models::Model;
 use percept_report::Spread;
-use percept_train::{Learner, LearnerError, Probe, TrainConfig, noise};
+use percept_train::{Learner, Probe, TrainConfig, batch_of};
 
-use crate::fail::{Fail, Result};
-use crate::training::blame;
+use crate::fail::Result;
+use crate::training::{blame, rehearsing};
 
 /// Something to measure, with its inputs in memory.
 pub enum Subject {
@@ -56,7 +56,7 @@ impl Subject {
         Self::of_graph(model.graph.clone(), weights, inputs, cpu, options)
     }
 
-    /// A training step on noise: a classifier's whole step, or the gradients of a `loss` by its inputs.
+    /// A training step on noise: the whole step of a network that is taught, or the gradients of a `loss` by its inputs.
     pub fn training(
         model: &Model,
         weights: &Arc<dyn WeightSource>,
@@ -73,10 +73,7 @@ impl Subject {
             [_, _, height, width] => Some([height, width]),
             _ => None,
         });
-        let learner = Learner::classifier(model, 0.0, size).map_err(|error| match error {
-            LearnerError::Graph(error) => Fail::from(error),
-            error => Fail::usage(error).hint("--train takes classifiers and losses"),
-        })?;
+        let learner = rehearsing(model, size)?;
         Self::step(&learner, inputs.samples, cpu.threads())
     }
 
@@ -92,11 +89,9 @@ impl Subject {
     }
 
     /// A learner's step on noise.
-    pub fn step(learner: &Learner, images: usize, threads: usize) -> Result<Self> {
-        let logits = learner.inference.find("logits")?;
-        let classes = learner.inference.value(logits).ty.shape.last();
-        let classes = classes.and_then(|dim| dim.as_const()).unwrap_or(1);
-        let batch = noise(learner, images, usize::try_from(classes).unwrap_or(1));
+    pub fn step(learner: &Learner, samples: usize, threads: usize) -> Result<Self> {
+        let rehearsal = learner.lesson.rehearsal(samples);
+        let batch = batch_of(rehearsal.map_err(|error| blame(error.into()))?);
         let probe = Probe::new(learner, &TrainConfig::default(), threads).map_err(blame)?;
         Ok(Self::Step {
             probe: Box::new(probe),
@@ -114,8 +109,9 @@ impl Subject {
                     .collect()
             }
             Subject::Step { batch, .. } => {
-                let views = batch.views.iter();
-                views.map(|view| ("view", view.shape())).collect()
+                let tensors = batch.parts.iter().flat_map(|part| &part.tensors);
+                let shapes = tensors.map(|(name, tensor)| (name.as_str(), tensor.shape()));
+                shapes.collect()
             }
         }
     }
@@ -124,7 +120,7 @@ impl Subject {
     pub fn samples(&self) -> usize {
         match self {
             Subject::Graph { inputs, .. } => inputs.samples,
-            Subject::Step { batch, .. } => batch.views.first().map_or(0, |view| view.shape()[0]),
+            Subject::Step { batch, .. } => batch.samples.len(),
         }
     }
 
@@ -145,7 +141,7 @@ impl Subject {
                     .collect();
                 program.run_recorded(&named, recording)?;
             }
-            Subject::Step { probe, batch } => probe.run(batch, recording)?,
+            Subject::Step { probe, batch } => probe.run(batch, recording).map_err(blame)?,
         }
         Ok(())
     }

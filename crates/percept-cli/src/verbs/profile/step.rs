@@ -1,8 +1,9 @@
-//! `percept profile --train`: where a training step's time and memory go, with the pictures that feed it.
+//! `percept profile --train`: where a training step's time and memory go, with the data that feed it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use percept_data::loader::Position;
+use percept_data::loader::{Batch, Position};
 use percept_engine::Recording;
 use percept_kernels::machine;
 use percept_report::{Profile, Spread, StepProfile, chrome_trace, milliseconds};
@@ -36,34 +37,37 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     } = settle(Sources {
         model: &args.model.model,
         base: None,
+        card: None,
         file: None,
         set: settings(args)?,
         data: args.data.clone(),
-        birds: "",
+        suits_built_in: false,
     })?;
     let repeats = args.repeats.unwrap_or(REPEATS) as usize;
     let endless = TrainConfig {
         epochs: u64::MAX,
         ..config
     };
-    let batches = Batches::new(&learner, &endless, data.training, false, threads).map_err(blame)?;
-    let mut batches = batches.start(Position::default()).map_err(blame)?;
+    let lesson = Arc::clone(&learner.lesson);
+    let batches = Batches::new(lesson, &endless, data.training, false, threads);
+    let mut batches = batches.start(Position::default(), None).map_err(blame)?;
     let mut probe = Probe::new(&learner, &endless, threads).map_err(blame)?;
     let mut recording = Recording::default();
     let mut waited: Vec<Duration> = Vec::new();
+    let mut shapes: Vec<(String, Vec<usize>)> = Vec::new();
     let bar = progress::bar(common, WARM_UP_RUNS + repeats, "profiling");
     for step in 0..WARM_UP_RUNS + repeats {
-        let batch = batches.next().expect("epochs never end");
-        let batch = batch.map_err(|error| blame(error.into()))?;
-        if step < WARM_UP_RUNS {
-            probe.run(&batch, None)?;
-        } else {
+        let batch = probe.next_batch(&mut batches).map_err(blame)?;
+        let batch = batch.expect("epochs never end");
+        shapes = shapes_of(&batch);
+        let is_recorded = step >= WARM_UP_RUNS;
+        if is_recorded {
             waited.push(batch.waited);
-            probe.run(&batch, Some(&mut recording))?;
         }
+        let ran = probe.run(&batch, is_recorded.then_some(&mut recording));
+        ran.map_err(blame)?;
         bar.inc(1);
     }
-    drop(batches);
     bar.finish_and_clear();
 
     let program = probe.program();
@@ -75,25 +79,27 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     }
     let memory = program.memory_at_peak(&bindings);
     let profile = Profile::new(infos, &recording, memory, peak_gflops);
-    let parameters = learner.training.params().iter();
-    let parameters = parameters
+    let parameters: Vec<(String, u64)> = learner
+        .lesson
+        .graphs()
+        .iter()
+        .take(1)
+        .flat_map(|training| training.graph.params())
         .filter(|parameter| parameter.trainable)
-        .map(|parameter| (parameter.name.clone(), parameter.elements() as u64));
+        .map(|parameter| (parameter.name.clone(), parameter.elements() as u64))
+        .collect();
     let waited = waited.iter().map(|time| time.as_secs_f64() * 1e3);
     let profile = StepProfile::new(profile, waited, parameters);
 
     let (wall, waiting) = (profile.profile().wall_ms(), profile.waited_ms());
-    let [height, width] = learner.size;
-    let views = match learner.views.len() {
-        1 => String::new(),
-        several => format!(" in {several} views"),
-    };
+    let inputs = describe_inputs(&shapes);
     let Spread { median, p10, p90 } = wall;
     let head = format!(
-        "{}, training, {} pictures of {height}x{width}{views}; {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s\n\
+        "{}, training, {} {} ({inputs}); {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s\n\
          a step takes {} ms (p10..p90 {}..{}, {repeats} steps) and waits {} ms for data\n",
         args.model.model,
         endless.batch,
+        learner.lesson.samples(),
         milliseconds(median),
         milliseconds(p10),
         milliseconds(p90),
@@ -110,7 +116,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let tree = tree.map(|(depth, name, ms)| json!({"depth": depth, "name": name, "time_ms": ms}));
     let record = json!({
         "model": args.model.model, "settings": args.model.set,
-        "pictures": endless.batch, "views": learner.views.len(), "size": learner.size,
+        "samples": endless.batch, "sizes": learner.card.sizes,
+        "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
         "threads": threads, "isa": isa.to_string(), "peak_gflops_per_s": peak_gflops, "repeats": repeats,
         "wall_ms": wall, "waited_ms": waiting,
         "step": tree.collect::<Vec<_>>(), "rows": profile.rows(args.selection()),
@@ -118,6 +125,21 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         "peak_resident_bytes": machine::peak_resident_bytes(),
     });
     Ok(Outcome::new(text, record))
+}
+
+/// The tensors of a batch by name and shape.
+fn shapes_of(batch: &Batch) -> Vec<(String, Vec<usize>)> {
+    let tensors = batch.parts.iter().flat_map(|part| &part.tensors);
+    let shapes = tensors.map(|(name, tensor)| (name.clone(), tensor.shape().to_vec()));
+    shapes.collect()
+}
+
+fn describe_inputs(shapes: &[(String, Vec<usize>)]) -> String {
+    let described: Vec<String> = shapes
+        .iter()
+        .map(|(name, shape)| format!("{name} {shape:?}"))
+        .collect();
+    described.join(", ")
 }
 
 /// `--set`, `--batch`, `--size` and `--seed` as settings of a run.

@@ -1,11 +1,13 @@
-//! `percept train`: from pictures to a trained classifier.
+//! `percept train`: from data to a trained network.
 
-mod ablation;
+mod study;
 mod watch;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use percept_models::Lesson;
 use percept_report::Table;
 use percept_train::checkpoint::latest;
 use percept_train::{Ending, Finished, RunOptions, Trainer, settings_of};
@@ -16,29 +18,29 @@ use crate::interrupt::stop_on_interrupt;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
-use crate::training::{BIRDS, Settled, Sources, blame, settle};
+use crate::training::{Settled, Sources, blame, settle};
 use watch::Watch;
 
-/// Train a classifier on photographs, or on the built-in birds
+/// Train a network on data of yours, or on what is built in
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   percept train resnet18                                    the built-in birds
   percept train resnet18 --out run --resume                 go on where it was stopped or killed
   percept train efficientnet-b0 --data photos --epochs 30   a folder a class, train/ and val/, or CUB-200-2011
-  percept train paco --ablation                             what each term of PaCo-2's loss brings: 12 runs
+  percept train paco --study ablation                       what each term of PaCo-2's loss brings: 12 runs
   percept train resnet18 --config run.toml --set schedule.rate=0.05 --set optimiser.kind=adamw
 
 Settings of a run (TOML, or --set; the network's own, such as width, need no prefix):
   epochs, batch, parts (a batch in so many parts, to save memory), size, seed, label_smoothing, clip_norm,
-  evaluate_every (epochs), patience (evaluations), optimiser.kind (sgd: momentum, weight_decay, nesterov;
+  freeze (modules), evaluate_every (epochs), patience (evaluations), optimiser.kind (sgd: momentum, weight_decay, nesterov;
   adamw: betas, eps, weight_decay), schedule.rate, schedule.warmup_epochs, schedule.decay.kind (constant,
   cosine: floor, step: every_epochs, factor), augment.flip, augment.crop.scale, augment.jitter.brightness,
   checkpoint.every_steps, checkpoint.every_seconds, checkpoint.keep_last, data.hold_out, data.birds.classes
 
-The folder gets checkpoints (the newest and best.safetensors, which are weight files too) and metrics.jsonl. Ctrl-C
-saves and stops; a second one stops at once. A killed run resumes to the same bits, at any number of threads.")]
+The folder gets checkpoints (the newest and best.safetensors, which are weight files too), metrics.jsonl and its curves
+as a picture, curves.svg. `freeze=backbone,head.conv` leaves what is in these modules as it is. Ctrl-C saves and stops; a second one stops at once. A killed run resumes to the same bits, at any number of threads.")]
 pub struct Args {
-    /// Network, as `percept models` lists them: any that classifies
+    /// Network, as `percept models` lists them
     model: String,
     /// Settings of the run
     #[arg(long, value_name = "FILE.toml")]
@@ -55,32 +57,42 @@ pub struct Args {
     /// Go on with the run in --out
     #[arg(long)]
     resume: bool,
-    /// Train with and without each term of the loss, with several seeds, and tell what helped (`paco`)
+    /// Write TensorBoard event files too, into the folder `tensorboard` of the run
     #[arg(long)]
-    ablation: bool,
-    /// Seeds of --ablation
-    #[arg(long, value_name = "N", default_value_t = 3, requires = "ablation",
+    tensorboard: bool,
+    /// Train every row of one of the network's own studies, with several seeds, and tell what helped: `ablation` of paco
+    #[arg(long, value_name = "NAME")]
+    study: Option<String>,
+    /// Seeds of --study
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "study",
           value_parser = clap::value_parser!(u64).range(2..=10))]
     seeds: u64,
-    /// Stop at a picture that cannot be read, instead of skipping it
+    /// Stop at a sample that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let stop = stop_on_interrupt()?;
-    let folder = match (&common.out, args.ablation) {
+    let folder = match (&common.out, &args.study) {
         (Some(folder), _) => folder.clone(),
-        (None, false) => PathBuf::from("runs").join(&args.model),
-        (None, true) => PathBuf::from("runs").join(format!("{}-ablation", args.model)),
+        (None, None) => PathBuf::from("runs").join(&args.model),
+        (None, Some(study)) => PathBuf::from("runs").join(format!("{}-{study}", args.model)),
     };
     let mut set = args.set.clone();
     set.extend(args.epochs.map(|epochs| format!("epochs={epochs}")));
-    if args.ablation {
-        return ablation::run(args, common, &folder, &set, &stop);
+    if let Some(name) = &args.study {
+        return study::run(args, name, common, &folder, &set, &stop);
     }
-    let finished = args.train(common, &folder, set, args.resume, &stop)?;
-    Ok(report(&args.model, &folder, &finished))
+    let trained = args.train(common, &folder, set, args.resume, &stop)?;
+    Ok(report(&args.model, &folder, &trained))
+}
+
+/// A run that ended, and what it was about.
+struct Trained {
+    finished: Finished,
+    lesson: Arc<dyn Lesson>,
+    classes: Vec<String>,
 }
 
 impl Args {
@@ -97,10 +109,11 @@ impl Args {
         settle(Sources {
             model: &self.model,
             base: begun.and_then(|(_, snapshot)| settings_of(&snapshot.state)),
+            card: None,
             file: self.config.as_deref(),
             set,
             data: self.data.clone(),
-            birds: BIRDS,
+            suits_built_in: true,
         })
     }
 
@@ -112,7 +125,7 @@ impl Args {
         set: Vec<String>,
         resume: bool,
         stop: &AtomicBool,
-    ) -> Result<Finished> {
+    ) -> Result<Trained> {
         let threads = common.cpu()?.threads();
         let settled = self.settle(folder, set, resume)?;
         describe(&settled, common);
@@ -122,20 +135,27 @@ impl Args {
             config,
             ..
         } = settled;
+        let lesson = Arc::clone(&learner.lesson);
+        let classes = data.training.classes().to_vec();
         let options = RunOptions {
             folder: folder.to_owned(),
             resume,
             strict: self.strict,
             threads,
+            tensorboard: self.tensorboard,
         };
         let trainer = Trainer::new(learner, config, data, options).map_err(blame)?;
         let bar = progress::bar(common, 0, "training");
         let finished = {
-            let mut watch = Watch::new(&bar, common);
+            let mut watch = Watch::new(&bar, common, lesson.samples());
             trainer.run(stop, &mut |event| watch.hear(&event))
         };
         bar.finish_and_clear();
-        finished.map_err(blame)
+        Ok(Trained {
+            finished: finished.map_err(blame)?,
+            lesson,
+            classes,
+        })
     }
 }
 
@@ -145,34 +165,37 @@ fn describe(settled: &Settled, common: &Common) {
         Some(folder) => folder.display().to_string(),
         None => "built-in birds".to_owned(),
     };
+    let samples = settled.learner.lesson.samples();
+    let sizes = settled.learner.card.sizes.values();
+    let sizes: Vec<String> = sizes
+        .map(|[height, width]| format!(", at {height}x{width}"))
+        .collect();
     common.note(format_args!(
-        "{}: {} parameters; {source}: {} classes, {} pictures to train with, {} to test with, at {}x{}",
+        "{}: {} parameters; {source}: {} classes, {} {samples} to train with, {} to test with{}",
         settled.model.name,
         settled.model.graph.parameter_count(),
         data.training.classes().len(),
         data.training.len(),
         data.testing.len(),
-        settled.learner.size[0],
-        settled.learner.size[1],
+        sizes.concat(),
     ));
     if !data.ignored.is_empty() {
         common.note(format_args!(
-            "{} files are no pictures and were passed over; the first is {}",
+            "{} files are no {samples} and were passed over; the first is {}",
             data.ignored.len(),
             data.ignored[0].display()
         ));
     }
 }
 
-fn report(model: &str, folder: &std::path::Path, finished: &Finished) -> Outcome {
-    let percent =
-        |share: Option<f64>| share.map_or("-".to_owned(), |s| format!("{:.1} %", 100.0 * s));
+fn report(model: &str, folder: &Path, trained: &Trained) -> Outcome {
+    let (finished, samples) = (&trained.finished, trained.lesson.samples());
     let ending = match finished.ending {
         Ending::Complete => "complete",
         Ending::OutOfPatience => "no longer getting better",
         Ending::Stopped => "stopped; --resume goes on",
     };
-    let last = finished.last.as_ref().map(|last| &last.scores);
+    let figures = finished.last.iter().flat_map(|last| &last.figures);
     let best = finished.best;
     let mut table = Table::new(&["<what", "<is"]);
     table.row(["ending".to_owned(), ending.to_owned()]);
@@ -181,20 +204,18 @@ fn report(model: &str, folder: &std::path::Path, finished: &Finished) -> Outcome
         "time".to_owned(),
         format!("{:.1} s", finished.took.as_secs_f64()),
     ]);
-    table.row([
-        "test top-1".to_owned(),
-        percent(last.and_then(|l| l.top1())),
-    ]);
-    table.row([
-        "test top-5".to_owned(),
-        percent(last.and_then(|l| l.top5())),
-    ]);
-    if let Some(best) = best {
-        let text = format!("{}, at step {}", percent(Some(best.metric)), best.step);
-        table.row(["best top-1".to_owned(), text]);
+    for figure in figures.clone() {
+        table.row([format!("test {}", figure.title), figure.value.to_string()]);
+    }
+    if let (Some(best), Some(last)) = (best, &finished.last)
+        && let Some(figure) = last.figure(last.goal.figure)
+    {
+        let value = figure.value.with_number(best.metric);
+        let text = format!("{value}, at step {}", best.step);
+        table.row([format!("best {}", figure.title), text]);
     }
     if finished.skipped > 0 {
-        table.row(["pictures skipped".to_owned(), finished.skipped.to_string()]);
+        table.row([format!("{samples} skipped"), finished.skipped.to_string()]);
     }
     table.row([
         "newest".to_owned(),
@@ -204,11 +225,13 @@ fn report(model: &str, folder: &std::path::Path, finished: &Finished) -> Outcome
     if best_path.exists() {
         table.row(["best".to_owned(), best_path.display().to_string()]);
     }
-    let record = json!({
+    let mut record = json!({
         "model": model, "ending": ending, "steps": finished.steps, "seconds": finished.took.as_secs_f64(),
-        "top1": last.and_then(|l| l.top1()), "top5": last.and_then(|l| l.top5()),
         "best": best, "skipped": finished.skipped,
         "checkpoint": finished.checkpoint.display().to_string(),
     });
+    for figure in figures {
+        record[figure.key] = figure.value.to_json();
+    }
     Outcome::new(table.render(), record)
 }

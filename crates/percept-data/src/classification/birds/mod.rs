@@ -13,11 +13,9 @@ mod shape;
 pub use kind::{Beak, Crown, Eye, Kind, MOST_CLASSES, Tail, Wing};
 
 use self::paint::{Canvas, Frame};
-use super::ImageDataset;
-use crate::SettingError;
-use crate::error::FileError;
 use crate::images::RgbImage;
 use crate::random::Draws;
+use crate::{Sample, SampleError, Samples, SettingError};
 
 /// The smallest and the largest picture, in pixels a side.
 const SIDES: [usize; 2] = [16, 1024];
@@ -63,10 +61,11 @@ impl Default for BirdsConfig {
 /// Pictures of birds, drawn when they are asked for; classes take turns.
 ///
 /// ```
-/// use percept_data::classification::{Birds, BirdsConfig, ImageDataset};
+/// use percept_data::Samples;
+/// use percept_data::classification::{Birds, BirdsConfig};
 /// let birds = Birds::new(BirdsConfig { classes: 4, per_class: 10, ..BirdsConfig::default() })?;
 /// assert_eq!((birds.len(), birds.label(5)), (40, 1));
-/// assert_eq!(birds.image(5).unwrap().width, 64);
+/// assert_eq!(birds.image(5).width, 64);
 /// # Ok::<(), percept_data::SettingError>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -77,6 +76,17 @@ pub struct Birds {
 }
 
 impl Birds {
+    /// The label of a bird. Panics past the end, as indexing does.
+    pub fn label(&self, index: usize) -> usize {
+        assert!(index < self.len(), "bird {index} of {}", self.len());
+        index % self.config.classes
+    }
+
+    /// The picture of a bird. Panics past the end, as indexing does.
+    pub fn image(&self, index: usize) -> RgbImage {
+        self.draw(self.label(index), index / self.config.classes)
+    }
+
     /// The set that `config` describes.
     pub fn new(config: BirdsConfig) -> Result<Self, SettingError> {
         let [least_side, most_side] = SIDES;
@@ -153,7 +163,7 @@ fn perch(draws: &mut Draws) -> Frame {
     if looks_left { frame.mirrored() } else { frame }
 }
 
-impl ImageDataset for Birds {
+impl Samples for Birds {
     fn len(&self) -> usize {
         self.config.classes * self.config.per_class
     }
@@ -162,19 +172,14 @@ impl ImageDataset for Birds {
         &self.classes
     }
 
-    fn label(&self, index: usize) -> usize {
-        assert!(index < self.len(), "bird {index} of {}", self.len());
-        index % self.config.classes
-    }
-
-    fn image(&self, index: usize) -> Result<RgbImage, FileError> {
-        let class = self.label(index);
-        Ok(self.draw(class, index / self.config.classes))
-    }
-
     fn name(&self, index: usize) -> String {
         let number = index / self.config.classes;
         format!("bird {number} of class {}", self.classes[self.label(index)])
+    }
+
+    fn sample(&self, index: usize) -> Result<Sample, SampleError> {
+        let (name, image) = (self.name(index), self.image(index));
+        Ok(super::sample(name, image, self.label(index)))
     }
 }
 
@@ -199,17 +204,14 @@ mod tests {
             per_class: 50,
             ..BirdsConfig::default()
         });
-        assert_eq!(few.image(6).unwrap(), many.image(6).unwrap());
+        assert_eq!(few.image(6), many.image(6));
         let more_classes = birds(BirdsConfig {
             classes: 9,
             ..BirdsConfig::default()
         });
         // Picture 1 of class 2.
-        assert_eq!(
-            few.image(4 + 2).unwrap(),
-            more_classes.image(9 + 2).unwrap()
-        );
-        let other = |config| birds(config).image(0).unwrap();
+        assert_eq!(few.image(4 + 2), more_classes.image(9 + 2));
+        let other = |config| birds(config).image(0);
         let base = BirdsConfig::default();
         assert_ne!(other(base), other(BirdsConfig { seed: 1, ..base }));
         assert_ne!(
@@ -219,14 +221,14 @@ mod tests {
                 ..base
             })
         );
-        assert_ne!(few.image(0).unwrap(), few.image(1).unwrap());
-        assert_ne!(few.image(0).unwrap(), few.image(4).unwrap());
+        assert_ne!(few.image(0), few.image(1));
+        assert_ne!(few.image(0), few.image(4));
     }
 
     #[test]
     fn the_first_pictures_have_the_known_bits() {
         let set = birds(BirdsConfig::default());
-        let hashes = [0, 1, 38].map(|index| fnv1a64(&set.image(index).unwrap().pixels));
+        let hashes = [0, 1, 38].map(|index| fnv1a64(&set.image(index).pixels));
         assert_eq!(
             hashes,
             [
@@ -245,7 +247,6 @@ mod tests {
                 ..BirdsConfig::default()
             })
             .image(3)
-            .unwrap()
         };
         let (small, large) = (image(32), image(128));
         let mut away = 0.0;
@@ -275,7 +276,7 @@ mod tests {
         };
         let described = |split| {
             let set = birds(BirdsConfig { split, ..config });
-            let all = (0..set.len()).map(|i| (describe(&set.image(i).unwrap()), set.label(i)));
+            let all = (0..set.len()).map(|i| (describe(&set.image(i)), set.label(i)));
             all.collect::<Vec<_>>()
         };
         let mut means = vec![[0.0; N]; config.classes];

@@ -1,15 +1,20 @@
-//! How well a classifier does on pictures that it does not train on.
+//! How often a classifier is right, class by class.
 
-use serde::Serialize;
-use thiserror::Error;
+use percept_data::augment::LABELS;
 
-/// Answers that count as right in [`Scores::top5`].
+use super::{
+    Better, Figure, FigureTable, FigureValue, Goal, Judged, LessonError, Metric, tensor_of,
+};
+
+/// Answers that count as right in [`Accuracy::top5`].
 const FIVE: usize = 5;
+/// Confusions that are told.
+const MOST_CONFUSED: usize = 10;
 
 /// Answers of a classifier, counted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scores {
-    classes: usize,
+pub struct Accuracy {
+    classes: Vec<String>,
     /// How often a class (row) was taken for each class (column).
     taken_for: Vec<u64>,
     /// Pictures of each class without an answer: none of its logits was a number.
@@ -18,7 +23,7 @@ pub struct Scores {
 }
 
 /// The pictures of one class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassScore {
     /// How many there were.
     pub images: u64,
@@ -27,7 +32,7 @@ pub struct ClassScore {
 }
 
 /// Pictures of one class that were taken for another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Confusion {
     /// Their class.
     pub class: usize,
@@ -37,38 +42,14 @@ pub struct Confusion {
     pub images: u64,
 }
 
-/// Logits and labels that do not belong together.
-#[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ScoresError {
-    /// The logits are no rows of the classes, one a label.
-    #[error("{logits} logits for {labels} images of {classes} classes")]
-    Length {
-        /// Logits given.
-        logits: usize,
-        /// Labels given.
-        labels: usize,
-        /// Classes of the scores.
-        classes: usize,
-    },
-    /// A label beyond the classes.
-    #[error("image {image} has the label {label}: expected one of {classes} classes, from 0")]
-    Label {
-        /// The image's place in the batch.
-        image: usize,
-        /// Its label.
-        label: i32,
-        /// Classes of the scores.
-        classes: usize,
-    },
-}
-
-impl Scores {
-    /// Of a classifier with this many classes, before any picture.
-    pub fn new(classes: usize) -> Self {
+impl Accuracy {
+    /// Of a classifier with these classes, before any picture.
+    pub fn new(classes: Vec<String>) -> Self {
+        let count = classes.len();
         Self {
             classes,
-            taken_for: vec![0; classes * classes],
-            unanswered: vec![0; classes],
+            taken_for: vec![0; count * count],
+            unanswered: vec![0; count],
             within_five: 0,
         }
     }
@@ -76,34 +57,36 @@ impl Scores {
     /// Counts a batch: logits [N, classes] and N labels. A batch with an error is not counted at all.
     ///
     /// Of equal logits the first class is ahead; one that is no number is behind all others.
-    pub fn add(&mut self, logits: &[f32], labels: &[i32]) -> Result<(), ScoresError> {
-        let classes = self.classes;
+    pub fn count(&mut self, logits: &[f32], labels: &[i32]) -> Result<(), LessonError> {
+        let classes = self.classes.len();
         if labels.len().checked_mul(classes) != Some(logits.len()) {
-            let (logits, labels) = (logits.len(), labels.len());
-            return Err(ScoresError::Length {
-                logits,
-                labels,
-                classes,
+            return Err(match logits.len().checked_div(labels.len()) {
+                Some(outputs) if outputs * labels.len() == logits.len() => {
+                    LessonError::Classes { outputs, classes }
+                }
+                _ => LessonError::Mismatch(format!(
+                    "{} logits for {} images of {classes} classes",
+                    logits.len(),
+                    labels.len(),
+                )),
             });
         }
         let known = |label: i32| usize::try_from(label).ok().filter(|&label| label < classes);
         let unknown = labels.iter().position(|&label| known(label).is_none());
         if let Some(image) = unknown {
-            let label = labels[image];
-            return Err(ScoresError::Label {
-                image,
-                label,
-                classes,
-            });
+            return Err(LessonError::Mismatch(format!(
+                "image {image} has the label {}: expected one of {classes} classes, from 0",
+                labels[image]
+            )));
         }
         let labels = labels.iter().filter_map(|&label| known(label));
         for (row, label) in logits.chunks_exact(classes.max(1)).zip(labels) {
-            self.count(row, label);
+            self.count_one(row, label);
         }
         Ok(())
     }
 
-    fn count(&mut self, logits: &[f32], label: usize) {
+    fn count_one(&mut self, logits: &[f32], label: usize) {
         let mut numbers = (0..logits.len()).filter(|&class| !logits[class].is_nan());
         let Some(first) = numbers.next() else {
             self.unanswered[label] += 1;
@@ -116,7 +99,7 @@ impl Scores {
                 best
             }
         });
-        self.taken_for[label * self.classes + answer] += 1;
+        self.taken_for[label * self.classes.len() + answer] += 1;
         let own = logits[label];
         let is_ahead = |class: &usize| {
             let other = logits[*class];
@@ -136,7 +119,7 @@ impl Scores {
 
     /// The share of pictures whose class came first; none before the first picture.
     pub fn top1(&self) -> Option<f64> {
-        let right = (0..self.classes).map(|class| self.right(class)).sum();
+        let right = (0..self.classes.len()).map(|class| self.right(class)).sum();
         share(right, self.images())
     }
 
@@ -148,13 +131,14 @@ impl Scores {
     /// Each class on its own.
     pub fn by_class(&self) -> Vec<ClassScore> {
         let score = |class: usize| {
-            let row = &self.taken_for[class * self.classes..][..self.classes];
+            let count = self.classes.len();
+            let row = &self.taken_for[class * count..][..count];
             ClassScore {
                 images: row.iter().sum::<u64>() + self.unanswered[class],
                 right: self.right(class),
             }
         };
-        (0..self.classes).map(score).collect()
+        (0..self.classes.len()).map(score).collect()
     }
 
     /// The `most` commonest confusions, most pictures first, then by class.
@@ -162,8 +146,8 @@ impl Scores {
         let all = self.taken_for.iter().enumerate();
         let mut confusions: Vec<Confusion> = all
             .map(|(place, &images)| Confusion {
-                class: place / self.classes,
-                taken_for: place % self.classes,
+                class: place / self.classes.len(),
+                taken_for: place % self.classes.len(),
                 images,
             })
             .filter(|confusion| confusion.class != confusion.taken_for && confusion.images > 0)
@@ -174,7 +158,62 @@ impl Scores {
     }
 
     fn right(&self, class: usize) -> u64 {
-        self.taken_for[class * self.classes + class]
+        self.taken_for[class * self.classes.len() + class]
+    }
+}
+
+impl Metric for Accuracy {
+    fn add(&mut self, batch: &Judged<'_>) -> Result<(), LessonError> {
+        let labels = tensor_of(batch.examples, LABELS)?.values()?;
+        let logits = batch.outputs.get("logits")?;
+        self.count(&logits.to_f32(), labels)
+    }
+
+    fn goal(&self) -> Goal {
+        Goal {
+            figure: "top1",
+            better: Better::Higher,
+        }
+    }
+
+    fn figures(&self) -> Vec<Figure> {
+        let share = |share: Option<f64>| share.unwrap_or(f64::NAN);
+        vec![
+            Figure::share("top1", "top-1", share(self.top1())),
+            Figure::share("top5", "top-5", share(self.top5())),
+        ]
+    }
+
+    fn tables(&self) -> Vec<FigureTable> {
+        let named = |class: usize| FigureValue::Text(self.classes[class].clone());
+        let columns = [
+            ("class", "class"),
+            ("images", "pictures"),
+            ("right", "right"),
+            ("share", "share"),
+        ];
+        let mut classes = FigureTable::new("classes", columns);
+        for (class, score) in self.by_class().iter().enumerate() {
+            let share = share(score.right, score.images).unwrap_or(f64::NAN);
+            classes.rows.push(vec![
+                named(class),
+                FigureValue::Count(score.images),
+                FigureValue::Count(score.right),
+                FigureValue::Share(share),
+            ]);
+        }
+        let columns = [
+            ("class", "most confused"),
+            ("taken_for", "taken for"),
+            ("images", "pictures"),
+        ];
+        let mut confused = FigureTable::new("most_confused", columns);
+        for pair in self.most_confused(MOST_CONFUSED) {
+            let images = FigureValue::Count(pair.images);
+            let row = vec![named(pair.class), named(pair.taken_for), images];
+            confused.rows.push(row);
+        }
+        vec![classes, confused]
     }
 }
 
@@ -188,15 +227,19 @@ mod tests {
 
     use super::*;
 
+    fn of_classes(count: usize) -> Accuracy {
+        Accuracy::new((0..count).map(|class| format!("class {class}")).collect())
+    }
+
     #[test]
     fn answers_are_counted() {
-        let mut scores = Scores::new(3);
+        let mut scores = of_classes(3);
         assert_eq!((scores.top1(), scores.top5()), (None, None));
         // Right; taken for 2; a tie, which the first class wins.
         scores
-            .add(&[3.0, 1.0, 2.0, 0.0, 1.0, 5.0, 1.0, 1.0, 0.0], &[0, 1, 1])
+            .count(&[3.0, 1.0, 2.0, 0.0, 1.0, 5.0, 1.0, 1.0, 0.0], &[0, 1, 1])
             .unwrap();
-        scores.add(&[0.0, 0.0, 9.0], &[1]).unwrap();
+        scores.count(&[0.0, 0.0, 9.0], &[1]).unwrap();
         assert_eq!(
             (scores.images(), scores.top1(), scores.top5()),
             (4, Some(0.25), Some(1.0))
@@ -220,10 +263,10 @@ mod tests {
 
     #[test]
     fn what_is_no_number_is_never_right() {
-        let mut scores = Scores::new(2);
+        let mut scores = of_classes(2);
         let nan = f32::NAN;
         scores
-            .add(&[nan, nan, nan, 1.0, nan, 1.0], &[0, 0, 1])
+            .count(&[nan, nan, nan, 1.0, nan, 1.0], &[0, 0, 1])
             .unwrap();
         assert_eq!((scores.images(), scores.top1()), (3, Some(1.0 / 3.0)));
         assert_eq!(scores.top5(), Some(1.0 / 3.0));
@@ -238,18 +281,20 @@ mod tests {
 
     #[test]
     fn a_bad_batch_is_refused_and_not_counted() {
-        let mut scores = Scores::new(2);
-        let error = scores.add(&[0.0; 4], &[0, 2]).unwrap_err().to_string();
+        let mut scores = of_classes(2);
+        let error = scores.count(&[0.0; 4], &[0, 2]).unwrap_err().to_string();
         assert_eq!(
             error,
             "image 1 has the label 2: expected one of 2 classes, from 0"
         );
-        assert!(scores.add(&[0.0; 4], &[0, -1]).is_err());
-        let error = scores.add(&[0.0; 3], &[0, 1]).unwrap_err().to_string();
+        assert!(scores.count(&[0.0; 4], &[0, -1]).is_err());
+        let error = scores.count(&[0.0; 3], &[0, 1]).unwrap_err().to_string();
         assert_eq!(error, "3 logits for 2 images of 2 classes");
+        let error = scores.count(&[0.0; 6], &[0, 1]).unwrap_err().to_string();
+        assert_eq!(error, "the network has 3 classes, the data 2");
         assert_eq!(scores.images(), 0);
-        assert!(Scores::new(0).add(&[], &[0]).is_err());
-        assert!(Scores::new(0).add(&[], &[]).is_ok());
+        assert!(of_classes(0).count(&[], &[0]).is_err());
+        assert!(of_classes(0).count(&[], &[]).is_ok());
     }
 
     proptest! {
@@ -259,7 +304,7 @@ mod tests {
             classes in 1usize..12,
             rows in prop::collection::vec((prop::collection::vec(-2i8..3, 12), 0usize..12), 1..20),
         ) {
-            let mut scores = Scores::new(classes);
+            let mut scores = of_classes(classes);
             let (mut first, mut five) = (0, 0);
             for (row, label) in &rows {
                 let logits: Vec<f32> = row[..classes].iter().map(|&v| f32::from(v)).collect();
@@ -268,7 +313,7 @@ mod tests {
                 order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
                 first += usize::from(order[0] == label);
                 five += usize::from(order[..classes.min(5)].contains(&label));
-                scores.add(&logits, &[label as i32]).unwrap();
+                scores.count(&logits, &[label as i32]).unwrap();
             }
             prop_assert_eq!(scores.top1(), Some(first as f64 / rows.len() as f64));
             prop_assert_eq!(scores.top5(), Some(five as f64 / rows.len() as f64));

@@ -1,0 +1,179 @@
+//! Studies: what a network's report compares, as data. A study is rows of settings, what is measured of each, and what a
+//! published text says; the command reads it without knowing the network.
+
+/// A comparison over settings of a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Study {
+    /// What a user types.
+    pub name: &'static str,
+    /// One line.
+    pub about: &'static str,
+    /// Settings of all rows; a user's own have the last word.
+    pub shared: &'static [(&'static str, &'static str)],
+    /// What is compared.
+    pub rows: &'static [StudyRow],
+    /// What is measured of each row.
+    pub measured: Measured,
+}
+
+/// One way to set up the network.
+#[derive(Clone, Copy, Debug)]
+pub struct StudyRow {
+    /// What people read.
+    pub title: &'static str,
+    /// The settings that make the row; those of the first row are varied by all.
+    pub set: &'static [(&'static str, &'static str)],
+}
+
+/// What is measured of each row.
+#[derive(Clone, Copy, Debug)]
+pub enum Measured {
+    /// Training steps, beside inference, by component.
+    Steps(StepStudy),
+    /// Whole trainings, each with several seeds, held against the first row.
+    Trainings,
+}
+
+/// Where the time of a training step goes.
+#[derive(Clone, Copy, Debug)]
+pub struct StepStudy {
+    /// Samples in a step, where nobody says otherwise.
+    pub batches: &'static [usize],
+    /// The components of a step.
+    pub components: &'static [Component],
+    /// What the components that are not part of every training are called together.
+    pub own: &'static str,
+    /// Rows that take so long that one step tells enough.
+    pub slow: &'static [usize],
+    /// Rows whose components are shown.
+    pub detailed: &'static [usize],
+    /// Changes from one row to another.
+    pub changes: &'static [Change],
+    /// How long a training is: steps of an epoch, and epochs.
+    pub training: [u32; 2],
+    /// What a published report measured and says.
+    pub published: Option<PublishedSteps>,
+}
+
+/// A part of a step that people speak of.
+#[derive(Clone, Copy, Debug)]
+pub struct Component {
+    /// What people read.
+    pub name: &'static str,
+    /// The scopes that make it, forward and backward.
+    pub scopes: &'static [&'static str],
+    /// Whether an ordinary training of the same backbone would not have it.
+    pub is_own: bool,
+}
+
+/// A change from one row of a study to another.
+#[derive(Clone, Copy, Debug)]
+pub struct Change {
+    /// What people read.
+    pub title: &'static str,
+    /// The row before it.
+    pub from: usize,
+    /// The row after it.
+    pub to: usize,
+}
+
+/// Times of a published report, on a machine of its own, and what it says about them.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishedSteps {
+    /// The row that it measured.
+    pub row: usize,
+    /// Samples in a step.
+    pub batch: usize,
+    /// Milliseconds of an inference.
+    pub inference_ms: f64,
+    /// Milliseconds of a step.
+    pub step_ms: f64,
+    /// Its words for step / inference, for the time of an epoch, and for that of a training.
+    pub says: [&'static str; 3],
+}
+
+impl Study {
+    /// The names of the settings that the rows vary.
+    pub fn varied(&self) -> impl Iterator<Item = &'static str> {
+        let first = self.rows.first().map_or(&[][..], |row| row.set);
+        first.iter().map(|(name, _)| *name)
+    }
+}
+
+impl StudyRow {
+    /// The value of a setting in this row; empty where the row leaves it as it is.
+    pub fn value(&self, name: &str) -> &'static str {
+        let found = self.set.iter().find(|(known, _)| *known == name);
+        found.map_or("", |(_, value)| value)
+    }
+
+    /// Its name in a path: `ce-pac` of `CE + PaC`.
+    pub fn folder_name(&self) -> String {
+        let words = self.title.split(|c: char| !c.is_alphanumeric());
+        let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+        words.join("-").to_lowercase()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::{Settings, zoo};
+
+    use super::*;
+
+    /// Studies are data that nobody compiles: they must name settings, rows and scopes that exist.
+    #[test]
+    fn every_study_is_about_a_network_that_can_be_built() {
+        let entries = zoo::entries().filter(|entry| !entry.studies.is_empty());
+        let mut studies = 0;
+        for (entry, study) in entries.flat_map(|e| e.studies.iter().map(move |s| (e, s))) {
+            studies += 1;
+            let mut modules: BTreeSet<String> = BTreeSet::new();
+            let folders: BTreeSet<String> = study.rows.iter().map(StudyRow::folder_name).collect();
+            assert_eq!(
+                folders.len(),
+                study.rows.len(),
+                "{}: folders differ",
+                study.name
+            );
+            for row in study.rows {
+                let set = study.shared.iter().chain(row.set);
+                let settings = set.fold(Settings::none(), |set, (k, v)| set.with(k, v));
+                let model = entry
+                    .build(&settings)
+                    .unwrap_or_else(|error| panic!("{} {}: {error}", study.name, row.title));
+                let course = entry.course.expect("it is taught");
+                let lesson = (course.lesson)(&model, &Default::default()).unwrap();
+                for training in lesson.graphs() {
+                    let nodes = training.graph.nodes().iter();
+                    modules.extend(nodes.map(|node| node.name.clone()));
+                }
+            }
+            if let Measured::Steps(steps) = study.measured {
+                let rows = steps
+                    .changes
+                    .iter()
+                    .flat_map(|change| [change.from, change.to]);
+                let rows = rows.chain(steps.slow.iter().copied());
+                let mut rows = rows.chain(steps.detailed.iter().copied());
+                assert!(rows.all(|row| row < study.rows.len()), "{}", study.name);
+                for scope in steps
+                    .components
+                    .iter()
+                    .flat_map(|component| component.scopes)
+                {
+                    let inside = format!("{scope}.");
+                    let is_there = |name: &String| name == scope || name.starts_with(&inside);
+                    assert!(
+                        modules.iter().any(is_there),
+                        "{}: no scope {scope}",
+                        study.name
+                    );
+                }
+            }
+        }
+        assert!(studies >= 2);
+    }
+}
