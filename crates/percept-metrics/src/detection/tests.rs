@@ -1,7 +1,5 @@
 //! The figures of nuscenes-devkit 1.2.0 on files made for it (golden/nuscenes-eval), and corrupted files.
 
-use std::path::PathBuf;
-
 use percept_data::points::{ObjectClass, Quaternion};
 use proptest::prelude::*;
 use serde::Deserialize;
@@ -18,17 +16,8 @@ fn edge() -> Value {
 
 /// A whole reference file, where `PERCEPT_SHARED` (default: `../shared`) has it.
 fn shared(name: &str) -> Option<String> {
-    let default = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
-    let root = std::env::var_os("PERCEPT_SHARED").map_or(default, PathBuf::from);
-    let path = root.join("golden/nuscenes-eval").join(name);
-    let text = std::fs::read_to_string(&path).ok();
-    if text.is_none() {
-        println!(
-            "skipped: {} does not exist (set PERCEPT_SHARED)",
-            path.display()
-        );
-    }
-    text
+    let path = percept_testing::shared("golden/nuscenes-eval")?.join(name);
+    Some(std::fs::read_to_string(path).expect("a reference"))
 }
 
 /// Truth in the layout of the references.
