@@ -9,6 +9,7 @@ mod options;
 mod outcome;
 mod progress;
 mod study;
+mod surround;
 mod training;
 mod verbs;
 

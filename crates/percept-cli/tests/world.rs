@@ -58,11 +58,43 @@ fn a_world_is_made_shown_and_counted() {
 }
 
 #[test]
+fn places_and_rooms_are_made_and_shown() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let make = "make --kind places --frames 2 --passes 2 --size 48x27 --out town";
+    percept(&folder, &make.split(' ').collect::<Vec<_>>())
+        .success()
+        .stdout(contains("town: 4 frames, 4 clouds").and(contains("24 pictures")));
+    let show = "show --data town --frame 3 --image town.png";
+    percept(&folder, &show.split(' ').collect::<Vec<_>>())
+        .success()
+        .stdout(contains("town.png").and(contains("6 cameras")));
+    // A picture that is gone is named.
+    let picture = std::fs::read_dir(folder.path().join("town/samples/CAM_BACK"))
+        .expect("lists")
+        .map(|entry| entry.expect("an entry").path())
+        .max()
+        .expect("a picture");
+    std::fs::remove_file(&picture).expect("removed");
+    percept(&folder, &show.split(' ').collect::<Vec<_>>())
+        .code(3)
+        .stderr(contains("CAM_BACK"));
+    let sizes = "--ego-size 56x56 --exo-size 84x56";
+    let make = format!("make --kind egoexo --takes 3 --frames 1 {sizes} --out rooms");
+    percept(&folder, &make.split(' ').collect::<Vec<_>>())
+        .success()
+        .stdout(contains("rooms: 3 takes, 3 pairs"));
+    let show = format!("show --kind egoexo {sizes} --image room.png");
+    percept(&folder, &show.split(' ').collect::<Vec<_>>())
+        .success()
+        .stdout(contains("candidate masks"));
+}
+
+#[test]
 fn mistakes_are_named_and_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join("mine")).expect("made");
     std::fs::write(folder.path().join("mine/thesis.txt"), "mine").expect("written");
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 12] = [
         (&["make", "--frames", "0", "--out", "street"], 2, "0 frames"),
         (
             &["make", "--sweeps", "11", "--out", "street"],
@@ -71,9 +103,38 @@ fn mistakes_are_named_and_leave_nothing_behind() {
         ),
         (&["make", "--frames", "1"], 2, "--out DIR"),
         (
+            &[
+                "make", "--kind", "places", "--size", "0x256", "--out", "town",
+            ],
+            2,
+            "pictures of 0x256",
+        ),
+        (
+            &[
+                "make", "--kind", "places", "--size", "large", "--out", "town",
+            ],
+            2,
+            "expected WIDTHxHEIGHT",
+        ),
+        (
+            &["make", "--cameras", "CAM_ROOF", "--out", "street"],
+            2,
+            "unknown channel \"CAM_ROOF\": expected CAM_FRONT",
+        ),
+        (
+            &["show", "--kind", "egoexo", "--samples", "0"],
+            2,
+            "0 samples",
+        ),
+        (
+            &["show", "--kind", "places", "--frame", "120"],
+            2,
+            "the passes have 120 frames",
+        ),
+        (
             &["make", "--kind", "kitty", "--out", "street"],
             2,
-            "expected nuscenes or semantickitti",
+            "expected nuscenes, semantickitti, places or egoexo",
         ),
         (&["make", "--out", "mine"], 2, "hint: --force"),
         (

@@ -23,6 +23,7 @@ mod ranking;
 mod svg;
 mod theme;
 mod tiles;
+mod wires;
 
 pub use bars::{BarColumn, Bars, ProfileRow, draw_profile};
 pub use bev::{DrawnBox, DrawnPoint};
@@ -37,3 +38,4 @@ pub use picture::Picture;
 pub use pixels::{Pixels, PixelsError};
 pub use range_image::{Scanner, draw_scan};
 pub use tiles::{Neighbour, Tile, draw_grid, draw_neighbours, draw_surround};
+pub use wires::{Wireframe, draw_wireframes};

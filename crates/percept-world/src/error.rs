@@ -46,6 +46,9 @@ pub enum WorldError {
         /// The output folder.
         path: PathBuf,
     },
+    /// A file of arrays could not be written.
+    #[error(transparent)]
+    File(#[from] percept_data::error::FileError),
     /// A file could not be written: no space, no permission.
     #[error("{}: {source}", path.display())]
     Io {

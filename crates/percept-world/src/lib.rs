@@ -27,6 +27,7 @@ mod look;
 mod material;
 mod motion;
 mod objects;
+mod room;
 mod scene;
 mod scenery;
 mod shade;
@@ -45,10 +46,13 @@ mod write;
 pub use camera::{CameraMount, CameraRig, CameraView};
 pub use error::WorldError;
 pub use lidar::Lidar;
+pub use room::{
+    Candidate, CandidateKind, EgoExo, EgoExoConfig, EgoExoPair, RoomKind, SeenObject, Sight,
+};
 pub use scene::Scene;
 pub use statistics::{CloudStatistics, StatisticsRow, compare_statistics};
 pub use stream::{KEYFRAMES_PER_SCENE, MAX_SWEEPS, World, WorldConfig, WorldKind, WorldStream};
 pub use view::{PictureSize, View};
 pub use visits::{Heading, Lane, Pass, REVISIT_M, Revisit};
 pub use weather::Weather;
-pub use write::{MakeOptions, MakeSummary, make};
+pub use write::{MakeOptions, MakeRoomsOptions, MakeSummary, RoomLayout, make, make_rooms};

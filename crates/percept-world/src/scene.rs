@@ -526,6 +526,73 @@ mod tests {
     }
 
     #[test]
+    fn tours_stay_on_the_road_and_meet_nobody() {
+        for number in 0..3 {
+            let tour = Tour {
+                pass: Pass::new(6, number),
+                start_s: 1.0,
+                covered_s: 260.0,
+            };
+            let scene = Scene::toured(6, &tour);
+            for step in 0..500 {
+                let t = 1.0 + 0.52 * f64::from(step);
+                let ego = scene.ego_to_world(t);
+                let [x, y, _] = ego.translation;
+                let class = scene.ground.surface(x, y).class();
+                assert!(
+                    matches!(class, 40 | 44 | 60),
+                    "pass {number}: {class} at {t} s"
+                );
+                let own = footprint(&ego, [4.4, 1.9]);
+                for (index, body) in scene.bodies.iter().enumerate() {
+                    let pose = scene.body_at(index, t);
+                    let [dx, dy, _] = sub(pose.translation, ego.translation);
+                    if dx * dx + dy * dy > 15.0 * 15.0 {
+                        continue;
+                    }
+                    let [length, width, _] = body.size;
+                    let met = overlap(&own, &footprint(&pose, [length, width]));
+                    assert!(!met, "pass {number} meets a {} at {t} s", body.class.name());
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn passes_share_what_stands_and_not_who_is_there() {
+        let scene = |number| {
+            Scene::toured(
+                8,
+                &Tour {
+                    pass: Pass::new(8, number),
+                    start_s: 1.0,
+                    covered_s: 20.0,
+                },
+            )
+        };
+        let scenery = |scene: &Scene| {
+            let standing = scene.still.list.iter().filter(|solid| solid.instance == 0);
+            standing.map(|solid| solid.bounds).collect::<Vec<_>>()
+        };
+        let (first, second) = (scene(0), scene(1));
+        assert!(scenery(&first) == scenery(&second) && scenery(&first).len() > 1000);
+        let parked = |scene: &Scene| -> HashSet<[u64; 2]> {
+            let cars = scene.bodies.iter().filter(|b| b.class == ObjectClass::Car);
+            let still = cars.filter(|body| body.motion.is_still());
+            still
+                .map(|body| body.motion.at(0.0).position.map(f64::to_bits))
+                .collect()
+        };
+        let (a, b) = (parked(&first), parked(&second));
+        let shared = a.intersection(&b).count();
+        assert!(
+            shared > 0 && 10 * shared < 9 * a.len(),
+            "{shared} of {}",
+            a.len()
+        );
+    }
+
+    #[test]
     fn the_ego_stays_on_the_road_and_upright() {
         let scene = Scene::new(11);
         for step in 0..400 {

@@ -65,6 +65,16 @@ impl PictureSize {
     }
 }
 
+impl std::fmt::Display for PictureSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}x{}", self.width, self.height)?;
+        match self.samples {
+            1 => Ok(()),
+            samples => write!(f, " with {samples} samples"),
+        }
+    }
+}
+
 /// A picture and what its pixels show, all in rows from the top.
 #[derive(Clone, Debug, PartialEq)]
 pub struct View {

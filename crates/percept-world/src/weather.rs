@@ -108,7 +108,6 @@ impl Weather {
 
 /// What shines on surfaces most.
 #[derive(Clone, Copy, Debug, PartialEq)]
-#[allow(dead_code, reason = "the rooms that use the last one follow")]
 pub(crate) enum Source {
     /// From far away, along this direction (towards it).
     Sun([f64; 3]),
@@ -202,7 +201,6 @@ impl Illumination {
     }
 
     /// Under one lamp in a room with pale walls.
-    #[allow(dead_code, reason = "the rooms that use it follow")]
     pub(crate) fn indoors(lamp: [f64; 3], warmth: f32, ambient: f32) -> Self {
         let colour = mix([1.0, 0.97, 0.92], [1.0, 0.82, 0.6], warmth);
         let above = colour.map(|c| ambient * c);

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::nothing_to_draw_on;
 use crate::fail::Result;
+use crate::surround::{SolidBox, camera_pictures, draw_around};
 
 const TOP: usize = 20;
 
@@ -95,7 +96,7 @@ pub fn rows(boxes: &Boxes) -> Vec<[String; 11]> {
     boxes.found.iter().map(row).collect()
 }
 
-/// The points and the boxes from above, as far as the network looks.
+/// The points and the boxes from above, as far as the network looks, and what the frame's cameras saw around them.
 pub fn picture(sample: &Sample, boxes: &Boxes) -> Result<Picture> {
     let frame = sample.parts.iter().find_map(|(_, datum)| match datum {
         Datum::Frame(frame) => Some(frame),
@@ -116,7 +117,7 @@ pub fn picture(sample: &Sample, boxes: &Boxes) -> Result<Picture> {
         .collect();
     let drawn: Vec<DrawnBox> = boxes.found.iter().map(drawn).collect();
     let classes: Vec<&str> = boxes.names.iter().map(String::as_str).collect();
-    Ok(draw_birds_eye(&BirdsEye {
+    let ground = BirdsEye {
         title: &format!("{}: {} boxes", sample.name, drawn.len()),
         points: &points,
         boxes: &drawn,
@@ -124,7 +125,21 @@ pub fn picture(sample: &Sample, boxes: &Boxes) -> Result<Picture> {
         forward_rad: frame.convention.forward_rad(),
         reach_m: f64::from(boxes.reach_m),
         ..BirdsEye::default()
-    }))
+    };
+    let pictures = camera_pictures(frame)?;
+    if pictures.is_empty() {
+        return Ok(draw_birds_eye(&ground));
+    }
+    let solid = |found: &FoundBox| {
+        SolidBox::new(
+            found.class,
+            found.center.map(f64::from),
+            found.size.map(f64::from),
+            f64::from(found.yaw),
+        )
+    };
+    let solids: Vec<SolidBox> = boxes.found.iter().map(solid).collect();
+    draw_around(&ground, &pictures, &frame.sensor_to_world, &solids)
 }
 
 fn drawn(found: &FoundBox) -> DrawnBox {

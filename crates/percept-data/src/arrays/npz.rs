@@ -3,8 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use ::zip::ZipWriter;
 use ::zip::write::StreamWriter;
+use ::zip::{CompressionMethod, ZipWriter};
 use percept_kernels::MappedFile;
 
 use super::ArrayFault;
@@ -55,6 +55,7 @@ pub fn write_npz(path: &Path, arrays: &[(String, Tensor<'_>)]) -> Result<(), Fil
 pub struct NpzWriter {
     path: PathBuf,
     zip: ZipWriter<StreamWriter<AtomicFile>>,
+    method: CompressionMethod,
 }
 
 impl NpzWriter {
@@ -64,7 +65,16 @@ impl NpzWriter {
         Ok(Self {
             path: path.to_owned(),
             zip: ZipWriter::new_stream(file),
+            method: CompressionMethod::Stored,
         })
+    }
+
+    /// Compresses what is added, as numpy's `savez_compressed` does: for masks, which shrink to a hundredth.
+    pub fn compressed(self) -> Self {
+        Self {
+            method: CompressionMethod::Deflated,
+            ..self
+        }
     }
 
     /// Adds an array.
@@ -72,7 +82,7 @@ impl NpzWriter {
         let header = encode_header(tensor).map_err(|fault| fault.of_array(name));
         let header = header.map_err(|fault| FileError::new(&self.path, fault))?;
         let parts = [&header, tensor.bytes()];
-        let added = add_entry(&mut self.zip, &format!("{name}.npy"), &parts);
+        let added = add_entry(&mut self.zip, &format!("{name}.npy"), &parts, self.method);
         added.map_err(|error| FileError::new(&self.path, error))
     }
 
@@ -134,6 +144,12 @@ mod tests {
         let first = std::fs::read(&path).unwrap();
         write_npz(&path, &arrays).unwrap();
         assert_eq!(std::fs::read(&path).unwrap(), first);
+        let zeros = Tensor::from_values([9, 100, 100], vec![0u8; 90_000]).unwrap();
+        let mut writer = NpzWriter::create(&path).unwrap().compressed();
+        writer.add("arr_0", &zeros).unwrap();
+        writer.finish().unwrap();
+        assert_eq!(read_npz(&path).unwrap(), [("arr_0".to_owned(), zeros)]);
+        assert!(std::fs::metadata(&path).unwrap().len() < 2000);
     }
 
     #[test]

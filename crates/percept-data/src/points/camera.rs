@@ -51,6 +51,29 @@ impl Camera {
     }
 }
 
+/// Nearer than this to the camera's plane nothing is drawn.
+const NEAREST_M: f64 = 0.1;
+
+impl Camera {
+    /// Where the line between two points of the world falls on the picture; what of it is behind the camera is cut off.
+    pub fn project_line(&self, ends: [[f64; 3]; 2]) -> Option<[[f64; 2]; 2]> {
+        let to_camera = self.camera_to_world().inverse();
+        let [a, b] = ends.map(|end| to_camera.apply(end));
+        let cut = |inner: [f64; 3], outer: [f64; 3]| {
+            let share = (NEAREST_M - inner[2]) / (outer[2] - inner[2]);
+            std::array::from_fn(|i| inner[i] + share * (outer[i] - inner[i]))
+        };
+        let [a, b] = match [a, b].map(|end| end[2] >= NEAREST_M) {
+            [true, true] => [a, b],
+            [true, false] => [a, cut(a, b)],
+            [false, true] => [cut(b, a), b],
+            [false, false] => return None,
+        };
+        let [[fx, skew, cx], [_, fy, cy], _] = self.intrinsics;
+        Some([a, b].map(|[x, y, z]| [(fx * x + skew * y) / z + cx, fy * y / z + cy]))
+    }
+}
+
 /// Whether a matrix can be a pinhole camera's.
 pub(super) fn is_pinhole(intrinsics: &[[f64; 3]; 3]) -> bool {
     let finite = intrinsics.iter().flatten().all(|v| v.is_finite());
@@ -92,6 +115,14 @@ mod tests {
         // Two metres to the left and one metre below the camera's axis.
         assert_eq!(camera.project([30.0, 2.0, 0.0]), Some(([70.0, 50.0], 20.0)));
         assert_eq!(camera.project([5.0, 0.0, 1.0]), None);
+        // A line that comes from behind begins at the camera's plane.
+        let line = camera.project_line([[5.0, 0.0, 0.0], [30.0, 0.0, 0.0]]);
+        let [from, to] = line.expect("its farther half is seen");
+        assert!((to[0] - 80.0).abs() < 1e-9 && (to[1] - 50.0).abs() < 1e-9 && from[1] > 1000.0);
+        assert_eq!(
+            camera.project_line([[5.0, 0.0, 0.0], [9.0, 0.0, 0.0]]),
+            None
+        );
     }
 
     #[test]

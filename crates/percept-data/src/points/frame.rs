@@ -162,6 +162,21 @@ impl Box3d {
     }
 }
 
+/// The ends of the twelve edges of an upright box of this size (length, width, height).
+pub fn box_edges(centre: [f64; 3], size: [f64; 3], yaw_rad: f64) -> [[[f64; 3]; 2]; 12] {
+    let pose = Pose::from_yaw(yaw_rad, centre);
+    // The bits of a corner's number tell its side along each axis; corners that differ in one bit share an edge.
+    let corner = |number: usize| {
+        let side = |axis: usize| if number >> axis & 1 == 1 { 0.5 } else { -0.5 };
+        pose.apply([0, 1, 2].map(|axis| side(axis) * size[axis]))
+    };
+    std::array::from_fn(|edge| {
+        let (axis, place) = (edge / 4, edge % 4);
+        let low = (place >> axis << (axis + 1)) | (place & ((1 << axis) - 1));
+        [corner(low), corner(low | 1 << axis)]
+    })
+}
+
 /// Whose conventions the points follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LidarConvention {
@@ -341,6 +356,14 @@ mod tests {
         assert!(long.contains([10.0, 8.9, 1.0], 0.0));
         assert!(!long.contains([13.0, 5.0, 1.0], 0.0));
         assert!(long.contains([13.0, 5.0, 1.0], 2.0));
+        // Four edges along each axis, each as long as the box is there, none twice.
+        let edges = box_edges(long.centre, long.size, long.yaw_rad);
+        let length = |[a, b]: [[f64; 3]; 2]| {
+            let [x, y, z] = sub(a, b);
+            (x * x + y * y + z * z).sqrt().round() as usize
+        };
+        assert_eq!(edges.map(length), [8, 8, 8, 8, 2, 2, 2, 2, 2, 2, 2, 2]);
+        assert!((1..12).all(|i| edges[..i].iter().all(|other| *other != edges[i])));
         let front_left = long.corners_bev()[0];
         assert!((front_left[0] - 9.0).abs() < 1e-12 && (front_left[1] - 9.0).abs() < 1e-12);
     }

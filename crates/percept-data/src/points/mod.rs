@@ -28,6 +28,7 @@ pub use error::PointsError;
 pub use file::{PlyPoints, PointCloud, PointFormat, read_frame, read_points, write_ply};
 pub use frame::{
     Box3d, EGO_HALF_EXTENT_M, LidarConvention, LidarFrame, ObjectClass, Point, append_older_sweep,
+    box_edges,
 };
 pub use label::{
     LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels, read_labels_for, write_labels,

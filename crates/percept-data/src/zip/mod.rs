@@ -292,15 +292,16 @@ fn entry_fault(entry: &str, reason: impl Into<Cow<'static, str>>) -> ZipFault {
     }
 }
 
-/// Adds an entry whose content is `parts` in a row, not compressed. The same entries give the same bytes.
+/// Adds an entry whose content is `parts` in a row. The same entries give the same bytes.
 pub(crate) fn add_entry<W: Write + Seek>(
     zip: &mut ZipWriter<W>,
     name: &str,
     parts: &[&[u8]],
+    method: CompressionMethod,
 ) -> io::Result<()> {
     let bytes: u64 = parts.iter().map(|part| part.len() as u64).sum();
     let options = SimpleFileOptions::default()
-        .compression_method(CompressionMethod::Stored)
+        .compression_method(method)
         .last_modified_time(DateTime::DEFAULT)
         .large_file(bytes >= u64::from(u32::MAX));
     zip.start_file(name, options)?;

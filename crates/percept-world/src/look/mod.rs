@@ -40,7 +40,6 @@ pub(crate) struct Look {
 
 /// How a look varies over a surface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the rooms that use the last ones follow")]
 pub(crate) enum Pattern {
     Plain,
     /// Mottled, with features of about this many centimetres.

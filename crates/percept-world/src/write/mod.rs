@@ -1,17 +1,21 @@
 //! Worlds written in the public layouts, whole or not at all.
 
 mod nuscenes;
+mod omama;
+mod pair_folder;
 mod semantic_kitti;
 #[cfg(test)]
 mod tests;
 
 use std::path::{Path, PathBuf};
 
+use percept_data::images::{RgbImage, encode_jpeg};
 use percept_kernels::Cpu;
 use serde::Serialize;
 
 use super::camera::CameraRig;
 use super::error::WorldError;
+use super::room::{EgoExo, EgoExoConfig};
 use super::stream::{MAX_SWEEPS, World, WorldConfig, WorldKind};
 
 /// What to write where.
@@ -29,6 +33,30 @@ pub struct MakeOptions {
     pub force: bool,
 }
 
+/// Which rooms to write where.
+#[derive(Clone, Debug)]
+pub struct MakeRoomsOptions {
+    /// Which rooms.
+    pub config: EgoExoConfig,
+    /// How many of them.
+    pub takes: usize,
+    /// How.
+    pub layout: RoomLayout,
+    /// The folder to make.
+    pub out: PathBuf,
+    /// Replace what percept made there before.
+    pub force: bool,
+}
+
+/// How pairs of pictures are laid out on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RoomLayout {
+    /// As the public O-MaMa system has them: takes with annotations, lists of pairs, stacks of candidates.
+    Omama,
+    /// A folder for each object of each pair: ego is the source, exo the destination.
+    Pairs,
+}
+
 /// What was written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MakeSummary {
@@ -42,9 +70,14 @@ pub struct MakeSummary {
     pub boxes: usize,
     /// Pictures.
     pub pictures: usize,
+    /// Masks, true ones and candidates.
+    pub masks: usize,
     /// Bytes of all files.
     pub bytes: u64,
 }
+
+/// Good enough that blocks do not show.
+const JPEG_QUALITY: u8 = 92;
 
 /// The file that marks a folder as ours, and tells how to make it again.
 const MARKER: &str = "percept-world.json";
@@ -54,7 +87,8 @@ struct Marker {
     kind: String,
     seed: u64,
     frames: usize,
-    sweeps: usize,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sweeps: Option<usize>,
     percept: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     passes: Option<usize>,
@@ -80,8 +114,75 @@ pub fn make(
     if !(1..=MAX_SWEEPS).contains(&sweeps) {
         return Err(WorldError::Sweeps { sweeps });
     }
-    check_target(options)?;
-    let parent = match options.out.parent() {
+    write_whole(&options.out, options.force, |folder| {
+        match options.config.kind {
+            WorldKind::NuScenes | WorldKind::Places => {
+                let cameras = options.cameras.as_ref();
+                nuscenes::write(cpu, &mut world, frames, cameras, folder, &mut progress)?;
+            }
+            WorldKind::SemanticKitti => {
+                semantic_kitti::write(cpu, &mut world, frames, folder, &mut progress)?;
+            }
+        }
+        folder.write_json(
+            MARKER,
+            &Marker {
+                kind: options.config.kind.to_string(),
+                seed: options.config.seed,
+                frames,
+                sweeps: Some(sweeps),
+                percept: env!("CARGO_PKG_VERSION"),
+                passes: world.frames().map(|_| options.config.passes),
+                pictures: options.cameras.as_ref().map(|rig| rig.size().to_string()),
+            },
+        )
+    })
+}
+
+/// Writes rooms into `options.out`, whole or not at all as [`make`] does. `progress` hears the number of finished pairs.
+pub fn make_rooms(
+    cpu: &Cpu,
+    options: &MakeRoomsOptions,
+    mut progress: impl FnMut(usize),
+) -> Result<MakeSummary, WorldError> {
+    let config = &options.config;
+    let pairs = options.takes * config.frames_per_take;
+    if pairs == 0 {
+        return Err(WorldError::NoFrames);
+    }
+    write_whole(&options.out, options.force, |folder| {
+        let rooms = EgoExo::new(*config);
+        match options.layout {
+            RoomLayout::Omama => {
+                omama::write(cpu, &rooms, options.takes, folder, &mut progress)?;
+            }
+            RoomLayout::Pairs => {
+                pair_folder::write(cpu, &rooms, pairs, folder, &mut progress)?;
+            }
+        }
+        folder.write_json(
+            MARKER,
+            &Marker {
+                kind: "egoexo".to_owned(),
+                seed: config.seed,
+                frames: pairs,
+                sweeps: None,
+                percept: env!("CARGO_PKG_VERSION"),
+                passes: None,
+                pictures: Some(format!("{} and {}", config.ego, config.exo)),
+            },
+        )
+    })
+}
+
+/// Fills a hidden folder beside `out`, which takes its place when it is complete.
+fn write_whole(
+    out: &Path,
+    force: bool,
+    fill: impl FnOnce(&mut Folder) -> Result<(), WorldError>,
+) -> Result<MakeSummary, WorldError> {
+    check_target(out, force)?;
+    let parent = match out.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     };
@@ -97,62 +198,33 @@ pub fn make(
         root: staged.path().join("world"),
         summary: MakeSummary::default(),
     };
-    match options.config.kind {
-        WorldKind::NuScenes | WorldKind::Places => {
-            let cameras = options.cameras.as_ref();
-            nuscenes::write(cpu, &mut world, frames, cameras, &mut folder, &mut progress)?;
-        }
-        WorldKind::SemanticKitti => {
-            semantic_kitti::write(cpu, &mut world, frames, &mut folder, &mut progress)?;
-        }
-    }
-    folder.write_json(
-        MARKER,
-        &Marker {
-            kind: options.config.kind.to_string(),
-            seed: options.config.seed,
-            frames,
-            sweeps,
-            percept: env!("CARGO_PKG_VERSION"),
-            passes: world.frames().map(|_| options.config.passes),
-            pictures: options.cameras.as_ref().map(|rig| {
-                let size = rig.size();
-                format!(
-                    "{}x{}, {} samples",
-                    size.width(),
-                    size.height(),
-                    size.samples()
-                )
-            }),
-        },
-    )?;
+    fill(&mut folder)?;
     // The old world steps aside for the moment of the change, and is deleted with its hidden folder.
     let aside = hidden(".percept-world-old-")?;
-    if options.out.exists() {
-        check_target(options)?;
-        std::fs::rename(&options.out, aside.path().join("world"))
-            .map_err(WorldError::io(&options.out))?;
+    if out.exists() {
+        check_target(out, force)?;
+        std::fs::rename(out, aside.path().join("world")).map_err(WorldError::io(out))?;
     }
-    if let Err(source) = std::fs::rename(&folder.root, &options.out) {
-        let _ = std::fs::rename(aside.path().join("world"), &options.out);
-        return Err(WorldError::io(&options.out)(source));
+    if let Err(source) = std::fs::rename(&folder.root, out) {
+        let _ = std::fs::rename(aside.path().join("world"), out);
+        return Err(WorldError::io(out)(source));
     }
     Ok(folder.summary)
 }
 
-fn check_target(options: &MakeOptions) -> Result<(), WorldError> {
-    let path = &options.out;
+fn check_target(path: &Path, force: bool) -> Result<(), WorldError> {
     if !path.exists() {
         return Ok(());
     }
     let is_empty = || std::fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
-    if !options.force {
-        return Err(WorldError::Exists { path: path.clone() });
+    let path_buf = || path.to_path_buf();
+    if !force {
+        return Err(WorldError::Exists { path: path_buf() });
     }
     if path.join(MARKER).is_file() || is_empty() {
         return Ok(());
     }
-    Err(WorldError::NotOurs { path: path.clone() })
+    Err(WorldError::NotOurs { path: path_buf() })
 }
 
 /// A folder that is being filled.
@@ -164,12 +236,33 @@ struct Folder {
 impl Folder {
     /// Writes a file at a path below the root.
     fn write(&mut self, relative: &str, bytes: &[u8]) -> Result<(), WorldError> {
+        let path = self.path_for(relative)?;
+        std::fs::write(&path, bytes).map_err(WorldError::io(&path))?;
+        self.summary.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes a picture as JPEG.
+    fn write_jpeg(&mut self, relative: &str, image: &RgbImage) -> Result<(), WorldError> {
+        let path = self.root.join(relative);
+        let jpeg = encode_jpeg(image, JPEG_QUALITY).map_err(WorldError::io(&path))?;
+        self.summary.pictures += 1;
+        self.write(relative, &jpeg)
+    }
+
+    /// A path below the root for a file that is written by others, its folder made.
+    fn path_for(&self, relative: &str) -> Result<PathBuf, WorldError> {
         let path = self.root.join(relative);
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder).map_err(WorldError::io(folder))?;
         }
-        std::fs::write(&path, bytes).map_err(WorldError::io(&path))?;
-        self.summary.bytes += bytes.len() as u64;
+        Ok(path)
+    }
+
+    /// Counts a file that others wrote.
+    fn count(&mut self, path: &Path) -> Result<(), WorldError> {
+        let file = std::fs::metadata(path).map_err(WorldError::io(path))?;
+        self.summary.bytes += file.len();
         Ok(())
     }
 

@@ -7,7 +7,7 @@ use crate::error::WorldError;
 use crate::lidar::Sweep;
 use crate::objects::Rider;
 use crate::stream::{TrueBox, World};
-use percept_data::images::{encode_grey_png, encode_jpeg};
+use percept_data::images::encode_grey_png;
 use percept_data::points::nuscenes::tables::{
     Attribute, CalibratedSensor, Category, EgoPose, Instance, Log, Map, Sample, SampleAnnotation,
     SampleData, Scene, Sensor, Tables, Visibility,
@@ -59,9 +59,6 @@ const ATTRIBUTES: [&str; 8] = [
     "pedestrian.standing",
     "pedestrian.moving",
 ];
-
-/// Good enough that blocks do not show.
-const JPEG_QUALITY: u8 = 92;
 
 struct Writer<'a> {
     world: &'a mut World,
@@ -301,10 +298,7 @@ impl<'a> Writer<'a> {
             self.world.views(cpu, index, rig).into_iter().enumerate()
         {
             let filename = picture_name(&camera.channel, camera.timestamp_us);
-            let jpeg = encode_jpeg(&view.image, JPEG_QUALITY)
-                .map_err(WorldError::io(&self.folder.root.join(&filename)))?;
-            self.folder.write(&filename, &jpeg)?;
-            self.folder.summary.pictures += 1;
+            self.folder.write_jpeg(&filename, &view.image)?;
             self.recording(
                 sample,
                 Recording {

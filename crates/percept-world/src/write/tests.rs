@@ -269,3 +269,181 @@ fn damaged_folders_give_frames_or_typed_errors() {
         outcome.expect("no damage makes a reader panic");
     }
 }
+
+fn places(out: &std::path::Path) -> MakeOptions {
+    let size = crate::PictureSize::new(80, 44).expect("a size");
+    MakeOptions {
+        config: WorldConfig {
+            passes: 3,
+            frames_per_pass: 3,
+            ..WorldConfig::new(WorldKind::Places, 2)
+        },
+        frames: 0,
+        cameras: Some(crate::CameraRig::nuscenes(size)),
+        out: out.to_path_buf(),
+        force: false,
+    }
+}
+
+#[test]
+fn places_read_back_with_their_cameras_and_revisits() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cpu, out) = (cpu(2), folder.path().join("town"));
+    let options = places(&out);
+    let summary = make(&cpu, &options, |_| ()).expect("made");
+    assert_eq!((summary.frames, summary.pictures), (9, 54));
+    let dataset = LidarDataset::open(&out).expect("opens");
+    assert_eq!(dataset.frames(), 9);
+    let mut world = World::new(options.config);
+    for index in [0, 4, 8] {
+        let read = dataset.frame(index, 1).expect("reads");
+        compare_points(&read, &world.frame(&cpu, index));
+        let rig = options.cameras.as_ref().expect("a rig");
+        let seen = world.views(&cpu, index, rig);
+        assert_eq!(read.cameras.len(), 6);
+        for (camera, seen) in read.cameras.iter().zip(&seen) {
+            assert_eq!(camera.channel, seen.camera.channel);
+            let [a, b] = [camera, &seen.camera].map(|c| c.intrinsics);
+            let pairs = a.as_flattened().iter().zip(b.as_flattened());
+            assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-9));
+            assert_eq!(camera.timestamp_us, seen.camera.timestamp_us);
+            let (a, b) = (camera.camera_to_world(), seen.camera.camera_to_world());
+            assert!(
+                a.to_rows()
+                    .iter()
+                    .zip(b.to_rows())
+                    .all(|(a, b)| (a - b).abs() < 1e-9)
+            );
+            let image = camera.image().expect("a picture");
+            let apart = image.pixels.iter().zip(&seen.view.image.pixels);
+            let apart: u64 = apart.map(|(a, b)| u64::from(a.abs_diff(*b))).sum();
+            let mean = apart as f64 / image.pixels.len() as f64;
+            assert!(mean < 12.0, "{mean} after JPEG");
+        }
+    }
+    let LidarDataset::NuScenes(tables) = &dataset else {
+        panic!("a table folder");
+    };
+    let samples = &tables.tables().sample;
+    let text = std::fs::read_to_string(out.join("revisits.csv")).expect("reads");
+    let mut lines = text.lines();
+    assert_eq!(lines.next(), Some("query,database,metres"));
+    let row = |token: &str| {
+        samples
+            .iter()
+            .position(|s| s.token == token)
+            .expect("a sample")
+    };
+    let mut read = Vec::new();
+    for line in lines {
+        let [query, database, metres] = line.split(',').collect::<Vec<_>>()[..] else {
+            panic!("three columns");
+        };
+        let metres: f64 = metres.parse().expect("a number");
+        assert!(metres <= crate::REVISIT_M);
+        read.push((row(query), row(database)));
+    }
+    let made: Vec<_> = world
+        .revisits()
+        .iter()
+        .map(|r| (r.query, r.database))
+        .collect();
+    assert_eq!(read, made);
+    // Every frame of the other lane and of the opposite way comes by some frame of the first pass.
+    assert!(
+        (3..9).all(|query| read.iter().any(|(q, _)| *q == query)),
+        "{read:?}"
+    );
+    let scenes = &tables.tables().scene;
+    assert!(
+        scenes[2].description.contains("opposite heading"),
+        "{}",
+        scenes[2].description
+    );
+}
+
+#[test]
+fn missing_and_broken_pictures_are_told() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let out = folder.path().join("town");
+    let mut options = places(&out);
+    options.config.passes = 1;
+    options.config.frames_per_pass = 1;
+    make(&cpu(2), &options, |_| ()).expect("made");
+    let frame = LidarDataset::open(&out)
+        .and_then(|d| d.frame(0, 1))
+        .expect("reads");
+    let back = frame.camera("CAM_BACK").expect("a camera");
+    let whole = std::fs::read(&back.path).expect("a file");
+    std::fs::write(&back.path, &whole[..whole.len() / 3]).expect("writes");
+    let told = back.image().expect_err("half a picture").to_string();
+    assert!(told.contains("CAM_BACK") && told.contains("JPEG"), "{told}");
+    std::fs::remove_file(&back.path).expect("removes");
+    let told = back.image().expect_err("no picture").to_string();
+    assert!(told.contains("CAM_BACK"), "{told}");
+}
+
+#[test]
+fn rooms_read_back_in_both_layouts() {
+    use percept_data::Samples;
+    use percept_data::egoexo::{Direction, EgoExo, PairFolder, Split};
+
+    let folder = tempfile::tempdir().expect("a folder");
+    let size = |w, h| crate::PictureSize::new(w, h).expect("a size");
+    let options = crate::MakeRoomsOptions {
+        config: crate::EgoExoConfig {
+            seed: 4,
+            frames_per_take: 2,
+            ego: size(84, 84),
+            exo: size(154, 84),
+        },
+        takes: 3,
+        layout: crate::RoomLayout::Omama,
+        out: folder.path().join("omama"),
+        force: false,
+    };
+    let cpu = cpu(2);
+    let summary = crate::make_rooms(&cpu, &options, |_| ()).expect("made");
+    assert_eq!((summary.frames, summary.pictures), (6, 12));
+    let rooms = crate::EgoExo::new(options.config);
+    let splits = [(Split::Train, 0), (Split::Val, 1), (Split::Test, 2)];
+    for (split, take) in splits {
+        for direction in [Direction::EgoToExo, Direction::ExoToEgo] {
+            let pairs = EgoExo::open(&options.out, split, direction).expect("opens");
+            let made = rooms.pair(&cpu, 2 * take + 1);
+            let is_last = |id: &&percept_data::egoexo::PairId| id.frame == 30;
+            let (index, id) = pairs
+                .pairs()
+                .iter()
+                .enumerate()
+                .rfind(|(_, id)| is_last(id))
+                .expect("a pair of the second frame");
+            let object = made
+                .objects
+                .iter()
+                .find(|o| o.name == id.object)
+                .expect("the object");
+            let (source, truth, sight) = match direction {
+                Direction::EgoToExo => (&object.ego, &object.exo, &made.exo),
+                Direction::ExoToEgo => (&object.exo, &object.ego, &made.ego),
+            };
+            let sample = pairs.sample(index).expect("reads");
+            let masks = |part: &str| sample.masks(part).expect("masks").to_vec();
+            assert_eq!(masks("source-mask"), std::slice::from_ref(source));
+            assert_eq!(masks("truth"), std::slice::from_ref(truth));
+            let candidates: Vec<_> = sight.candidates.iter().map(|c| c.mask.clone()).collect();
+            assert_eq!(masks("dest-masks"), candidates);
+        }
+    }
+    let options = crate::MakeRoomsOptions {
+        layout: crate::RoomLayout::Pairs,
+        takes: 1,
+        out: folder.path().join("pairs"),
+        ..options
+    };
+    crate::make_rooms(&cpu, &options, |_| ()).expect("made");
+    let pairs = PairFolder::open(&options.out).expect("opens");
+    assert!(pairs.len() >= 10, "{}", pairs.len());
+    let sample = pairs.sample(0).expect("reads");
+    assert!(sample.masks("truth").is_ok() && sample.masks("dest-masks").is_ok());
+}
