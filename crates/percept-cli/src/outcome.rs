@@ -4,6 +4,7 @@ use std::io::Write;
 use std::path::Path;
 
 use percept_data::atomic::write_atomically;
+use percept_picture::Picture;
 use percept_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
 
@@ -48,10 +49,21 @@ impl Outcome {
     }
 }
 
+/// Writes a picture as .svg, or else as .png.
+pub fn write_picture(path: &Path, picture: &Picture) -> Result<()> {
+    match path.extension().is_some_and(|ending| ending == "svg") {
+        true => write_text(path, &picture.to_svg()),
+        false => write_file(path, &picture.to_png()),
+    }
+}
+
 /// Writes a whole text file, or nothing.
 pub fn write_text(path: &Path, text: &str) -> Result<()> {
-    let written: std::io::Result<()> =
-        write_atomically(path, |file| file.write_all(text.as_bytes()));
+    write_file(path, text.as_bytes())
+}
+
+fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(bytes));
     written
         .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
         .bad_input()

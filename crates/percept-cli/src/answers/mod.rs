@@ -11,12 +11,12 @@ mod save;
 use std::path::{Path, PathBuf};
 
 use percept_data::Sample;
-use percept_data::atomic::write_atomically;
 use percept_models::answer::{Answer, AnswerKind};
 use percept_picture::Picture;
 use serde_json::{Value, json};
 
-use crate::fail::{Blame, Fail, Result};
+use crate::fail::{Fail, Result};
+use crate::outcome::write_picture;
 
 pub use save::Saver;
 
@@ -60,14 +60,7 @@ impl Shown<'_> {
             Answer::PointLabels(labels) => labels::picture(self.sample, labels)?,
             Answer::Features(_) => return Err(no_picture("features")),
         };
-        let bytes = match is_svg(path) {
-            true => picture.to_svg().into_bytes(),
-            false => picture.to_png(),
-        };
-        let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(&bytes));
-        written
-            .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
-            .bad_input()
+        write_picture(path, &picture)
     }
 }
 
@@ -101,8 +94,4 @@ fn nothing_to_draw_on(sample: &Sample, what: &str) -> Fail {
         sample.name
     ))
     .hint("name one with --input")
-}
-
-fn is_svg(path: &Path) -> bool {
-    path.extension().is_some_and(|ending| ending == "svg")
 }

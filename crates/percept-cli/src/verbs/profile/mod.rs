@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use percept_engine::{MemoryAtPeak, Program, Recording};
 use percept_graph::{Graph, module_tree, storage_table};
 use percept_kernels::machine;
+use percept_picture::{Picture, ProfileRow, draw_profile};
 use percept_report::{
     Grouping, Order, Profile, Selection, Spread, bytes, chrome_trace, milliseconds,
 };
@@ -17,7 +18,7 @@ use crate::fail::Result;
 use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
-use crate::outcome::{Outcome, write_text};
+use crate::outcome::{Outcome, write_picture, write_text};
 use crate::progress;
 
 /// Profile a network: time, memory, MACs and rate of each layer
@@ -27,6 +28,7 @@ use crate::progress;
   percept profile resnet50 --by module --depth 2              the module tree
   percept profile dinov2-vitb14 --size 518 --by op --sort time
   percept profile resnet50 --batch 8 --sort memory --top 10 --trace resnet50.json
+  percept profile resnet50 --by module --depth 1 --picture p.svg
   percept profile centerpoint --input sweep.pcd.bin --report  structure, stages, heaviest layers, memory, storage
   percept profile paco --train --batch 8 --by module          a training step: forward, backward, update, waiting
 
@@ -63,6 +65,9 @@ pub struct Args {
     /// Recorded runs [default: 10; with --train 5]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     repeats: Option<u64>,
+    /// Draw the heaviest rows, their time and their memory, into this .svg or .png file
+    #[arg(long, value_name = "FILE", conflicts_with = "train")]
+    picture: Option<PathBuf>,
     /// Write a trace for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -132,6 +137,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         peak_gflops,
     );
     let selection = args.selection();
+    if let Some(path) = &args.picture {
+        let title = format!("{}, {} threads", args.model.model, threads);
+        write_picture(path, &picture(&profile, selection, &title))?;
+    }
     let preparation = program.preparation();
     let ms = |duration: std::time::Duration| duration.as_secs_f64() * 1e3;
     let Spread { median, p10, p90 } = profile.wall_ms();
@@ -195,6 +204,31 @@ impl Args {
             top: self.top,
         }
     }
+}
+
+/// The heaviest of the selected rows: their shares of the time, and the memory that comes into being there.
+fn picture(profile: &Profile, selection: Selection, title: &str) -> Picture {
+    const HEAVIEST: usize = 12;
+    let heaviest = Selection {
+        order: match selection.order {
+            Order::Execution => Order::Time,
+            chosen => chosen,
+        },
+        top: Some(selection.top.unwrap_or(HEAVIEST)),
+        ..selection
+    };
+    let rows = profile.rows(heaviest);
+    // The first row is the whole network, the last one what lies between the layers.
+    let layers = rows.get(1..rows.len().saturating_sub(1)).unwrap_or(&[]);
+    let drawn: Vec<ProfileRow> = layers
+        .iter()
+        .map(|row| ProfileRow {
+            name: row.name.clone(),
+            time_share: row.share,
+            memory_bytes: row.allocated_bytes as u64,
+        })
+        .collect();
+    draw_profile(title, &drawn)
 }
 
 /// What holds memory at the peak, for the record.
