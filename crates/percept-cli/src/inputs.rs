@@ -132,7 +132,12 @@ impl SourceArgs {
             count += example.samples.max(1);
             examples.push(example);
         }
-        batch(model, examples)
+        let mut all = batch(model, examples)?;
+        // What only the reading of answers needs is no input.
+        let taken = model.graph.inputs();
+        all.tensors
+            .retain(|(name, _)| taken.iter().any(|input| input.name == *name));
+        Ok(all)
     }
 }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use percept_engine::{Empty, Memory, Mode, Options};
+use percept_graph::Graph;
 use percept_kernels::Cpu;
+use percept_models::Model;
 
 use crate::fail::{Blame, Fail, Result};
 
@@ -126,6 +128,11 @@ impl EngineArgs {
                 EmptyArg::Ignore => Empty::Ignore,
             },
         }
+    }
+
+    /// The form of a network that these options run.
+    pub fn form<'a>(&self, model: &'a Model) -> &'a Graph {
+        model.form(self.options().memory == Memory::Frugal)
     }
 
     /// For records: `fast, frugal`.

@@ -67,6 +67,9 @@ pub struct Model {
     pub sizes: Sizes,
     /// Whose conventions its seeded weights and inputs follow.
     pub family: Family,
+    /// The same network in a form that holds less at a time: the same inputs, outputs and parameters, the same answers but for
+    /// rounding. `None` where the engine's own rewrites are all there is to gain.
+    pub lean: Option<Graph>,
     /// Other namings whose checkpoints load through a map of names.
     pub other_layouts: Vec<OtherLayout>,
     /// The settings it was built with.
@@ -74,6 +77,11 @@ pub struct Model {
 }
 
 impl Model {
+    /// The form to run: the lean one where memory is to be saved and there is one.
+    pub fn form(&self, frugal: bool) -> &Graph {
+        self.lean.as_ref().filter(|_| frugal).unwrap_or(&self.graph)
+    }
+
     /// The network as the card of its weights describes it: their classes, and the sizes that they were made for.
     pub fn described_by(mut self, card: &Card) -> Self {
         if !card.classes.is_empty() {

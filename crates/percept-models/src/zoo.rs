@@ -15,6 +15,7 @@ use crate::layers;
 use crate::lesson::{CLASSIFIER, Course};
 use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
+use crate::randlanet;
 use crate::resnet::{ResNet, ResNetConfig, Stem};
 use crate::study::Study;
 use crate::{ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, nearest};
@@ -43,6 +44,8 @@ type Build = fn(&'static str, &ChosenSettings) -> Result<Parts, ModelError>;
 /// What the builder of an entry brings.
 pub(crate) struct Parts {
     pub(crate) graph: Graph,
+    /// A form of it that takes less memory, where it has one.
+    pub(crate) lean: Option<Graph>,
     pub(crate) intake: Arc<dyn Intake>,
     pub(crate) head: Arc<dyn Head>,
     /// The names of its classes where weights do not tell them; empty where it has none.
@@ -64,6 +67,7 @@ impl Parts {
             head: Arc::new(head),
             classes: [].into(),
             family: Family::Vision,
+            lean: None,
             other_layouts: Vec::new(),
         }
     }
@@ -127,6 +131,7 @@ impl Entry {
             classes: parts.classes,
             sizes: Sizes::new(),
             family: parts.family,
+            lean: parts.lean,
             other_layouts: parts.other_layouts,
             settings,
         })
@@ -137,6 +142,7 @@ impl Entry {
 pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
     centerpoint::ENTRIES
         .iter()
+        .chain(randlanet::ENTRIES)
         .chain(paco::ENTRIES)
         .chain(BACKBONES)
         .chain(paco::CONTRAST)

@@ -1,6 +1,7 @@
 //! The zoo as a user meets it: every entry builds, sizes fit, and mistakes are named.
 
 use percept_graph::GraphError;
+use percept_models::answer::AnswerKind;
 use percept_models::{ModelError, Settings, zoo};
 
 #[test]
@@ -14,6 +15,10 @@ fn every_entry_builds_and_takes_its_default_shapes() {
             match model.graph.value_shape(*value, &sizes) {
                 // A loss is a number, however many samples it is of.
                 Ok(shape) if output == "loss" => assert!(shape.is_empty()),
+                // Points of all samples stand in one list.
+                Ok(shape) if model.head.kind() == AnswerKind::PointLabels => {
+                    assert_eq!(Some(&shape[0]), sizes.get("P"), "{}: {output}", entry.name);
+                }
                 Ok(shape) => assert_eq!(shape[0], 2, "{}: {output}", entry.name),
                 // How many boxes there are, only a run can tell.
                 Err(GraphError::UnboundSymbol { .. }) => assert_eq!(output, "detections"),

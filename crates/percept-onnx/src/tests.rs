@@ -202,13 +202,15 @@ fn every_model_of_the_zoo_exports() {
     for entry in zoo::entries().filter(|entry| !entry.name.starts_with("dinov2")) {
         let model = entry.build(&Settings::none()).unwrap();
         let shapes = model.input_shapes(2);
-        // Sparse networks and losses have no ONNX form.
+        // Sparse networks, networks of points and losses have no ONNX form.
         let inexpressible = [
             "centerpoint",
             "centerpoint-voxel01",
             "centerpoint-small",
             "centerpoint-sparse",
             "paco-contrast",
+            "randlanet",
+            "randlanet-seed",
         ];
         let is_expressible = !inexpressible.contains(&entry.name);
         match export_shapes(&model.graph, &shapes) {

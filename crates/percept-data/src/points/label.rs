@@ -53,6 +53,11 @@ impl PointLabel {
     }
 }
 
+/// The raw id that the public tools write for each learned class.
+pub const LEARNED_CLASS_IDS: [u16; 20] = [
+    0, 10, 11, 15, 18, 20, 30, 31, 32, 40, 44, 48, 49, 50, 51, 70, 71, 72, 80, 81,
+];
+
 /// The names of the learned classes; index 0 is what is left out.
 pub const LEARNED_CLASS_NAMES: [&str; 20] = [
     "unlabeled",
@@ -166,6 +171,7 @@ mod tests {
         ];
         for (index, raw) in still.into_iter().enumerate() {
             assert_eq!(usize::from(learned(raw)), index + 1);
+            assert_eq!(LEARNED_CLASS_IDS[index + 1], raw);
         }
         assert_eq!(
             [252, 253, 254, 255, 256, 257, 258, 259].map(learned),

@@ -31,7 +31,8 @@ pub use frame::{
     box_edges,
 };
 pub use label::{
-    LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels, read_labels_for, write_labels,
+    LEARNED_CLASS_IDS, LEARNED_CLASS_NAMES, PointLabel, encode_labels, read_labels,
+    read_labels_for, write_labels,
 };
 pub use pose::{Pose, Quaternion};
 pub use semantic_kitti::SemanticKitti;

@@ -1,20 +1,40 @@
 //! Local feature aggregation: what a point learns from its neighbours, in two rounds, and the thinning after it.
+//!
+//! It has two forms. The plain one reads like the paper and has a value for each step, of the size [P, K, C]; the lean one has
+//! an op for each round, which never holds such a value.
 
 use percept_graph::{
-    Activation, Binary, BinaryKind, Builder, Dim, Expand, Gather, Linear, LinearWeight, Reduce,
-    ReduceKind, Softmax, ValueId,
+    Activation, Binary, BinaryKind, Builder, Dim, Expand, Gather, Initializer, Linear,
+    LinearWeight, Reduce, ReduceKind, Softmax, ValueId,
 };
+use percept_kernels::points::Join;
 
+use super::aggregation::{Layer, LocalAggregation, RoundWeights};
 use super::config::{RandLaNet, Variant};
+use super::fold::{MlpParameters, parameter};
 use super::levels::LevelValues;
-use super::mlp::{LEAKY, SharedMlp};
+use super::mlp::{LEAKY, LEAKY_SLOPE, SharedMlp};
+use super::moments::EncodingMoments;
+use super::neighbour_max::neighbour_max;
 use super::neighbourhood::{POSITION_CHANNELS, PositionOrder, list_mask};
+
+/// In which form aggregations are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// A value for each step.
+    Plain,
+    /// An op for each round.
+    Lean,
+    /// The same, with the statistics of the batch in the norms inside of rounds.
+    LeanTraining,
+}
 
 impl RandLaNet {
     /// The encoder of a level: features [P, in] to [P, 2 width].
     pub(super) fn encoder(
         &self,
         b: &mut Builder,
+        form: Form,
         depth: usize,
         x: ValueId,
         level: &LevelValues,
@@ -27,7 +47,7 @@ impl RandLaNet {
                 Variant::Seed { .. } => (SharedMlp::BARE, SharedMlp::BARE),
             };
             let features = self.shared_mlp(b, "mlp1", x, [inputs, half], narrow.then(LEAKY));
-            let features = self.aggregate(b, features, [width, half], level);
+            let features = self.aggregate(b, form, features, [width, half], level);
             let features = self.shared_mlp(b, "mlp2", features, [width, 2 * width], wide);
             let shortcut = self.shared_mlp(b, "shortcut", x, [inputs, 2 * width], SharedMlp::NORM);
             let sum = b.add("add", features, shortcut);
@@ -37,6 +57,105 @@ impl RandLaNet {
 
     /// Both rounds: encoded positions beside features, pooled by attention; features [P, width / 2] to [P, width].
     fn aggregate(
+        &self,
+        b: &mut Builder,
+        form: Form,
+        features: ValueId,
+        widths: [usize; 2],
+        level: &LevelValues,
+    ) -> ValueId {
+        match form {
+            Form::Plain => self.aggregate_plainly(b, features, widths, level),
+            Form::Lean | Form::LeanTraining => {
+                self.aggregate_leanly(b, form, features, widths, level)
+            }
+        }
+    }
+
+    fn aggregate_leanly(
+        &self,
+        b: &mut Builder,
+        form: Form,
+        features: ValueId,
+        [width, half]: [usize; 2],
+        level: &LevelValues,
+    ) -> ValueId {
+        let (join, slope, again) = match self.variant {
+            Variant::Faithful => (Join::Neighbours, LEAKY_SLOPE, true),
+            Variant::Seed { .. } => (Join::Own, 0.0, false),
+        };
+        let moments = EncodingMoments { join, slope };
+        let mut encodings: Vec<Layer> = Vec::new();
+        for (name, inputs) in [
+            ("lse1", POSITION_CHANNELS),
+            ("lse2", if again { half } else { POSITION_CHANNELS }),
+        ] {
+            b.module(name, "LocalSpatialEncoding", |b| {
+                let mlp = MlpParameters::declare(b, "mlp", [inputs, half]);
+                let layer = match form {
+                    Form::LeanTraining => {
+                        // The second encoding of the faithful network takes what the first one gives.
+                        let taken = encodings.first().copied().filter(|_| again);
+                        let moments = moments.call(b, "moments", level, taken);
+                        mlp.folded_in_training(b, self, moments)
+                    }
+                    _ => mlp.folded(b, self),
+                };
+                encodings.push(layer);
+                layer.0
+            });
+        }
+        let rounds = match again {
+            true => [(encodings[0], None), (encodings[0], Some(encodings[1]))],
+            false => [(encodings[0], None), (encodings[1], None)],
+        };
+        let mut x = features;
+        for (name, (encode, encode_again), outputs) in
+            [("pool1", rounds[0], half), ("pool2", rounds[1], width)]
+        {
+            x = b.module(name, "AttentivePooling", |b| {
+                let (scores, mlp, activation) = self.pool_names();
+                let shape = match self.variant {
+                    Variant::Faithful => vec![width, width],
+                    Variant::Seed { .. } => vec![width, width, 1, 1],
+                };
+                let score = b.module(scores, "Linear", |b| {
+                    // A bias adds the same to all neighbours, which a softmax does not see.
+                    b.unread_parameter("bias", &[width]);
+                    parameter(b, "weight", &shape, Initializer::FanIn(width))
+                });
+                let op = LocalAggregation {
+                    join,
+                    slope,
+                    again: encode_again.is_some(),
+                };
+                let weights = RoundWeights {
+                    encode,
+                    encode_again,
+                    score,
+                };
+                let pooled = op.call(b, "aggregation", level, x, weights);
+                self.shared_mlp(
+                    b,
+                    mlp,
+                    pooled,
+                    [width, outputs],
+                    SharedMlp::NORM.then(activation),
+                )
+            });
+        }
+        x
+    }
+
+    /// The names of a pool's scores and of its MLP, and the MLP's activation.
+    fn pool_names(&self) -> (&'static str, &'static str, Activation) {
+        match self.variant {
+            Variant::Faithful => ("score_fn.0", "mlp", LEAKY),
+            Variant::Seed { .. } => ("score_mlp.conv", "output_mlp", Activation::Relu),
+        }
+    }
+
+    fn aggregate_plainly(
         &self,
         b: &mut Builder,
         features: ValueId,
@@ -126,17 +245,12 @@ impl RandLaNet {
     ) -> ValueId {
         b.module(name, "AttentivePooling", |b| {
             let scores = Linear::new(width, width);
-            let (scores, mlp, activation) = match self.variant {
-                Variant::Faithful => (b.leaf("score_fn.0", scores, &[x]), "mlp", LEAKY),
-                Variant::Seed { .. } => {
-                    let scores = scores.stored(LinearWeight::Pointwise);
-                    (
-                        b.leaf("score_mlp.conv", scores, &[x]),
-                        "output_mlp",
-                        Activation::Relu,
-                    )
-                }
-            };
+            let (name, mlp, activation) = self.pool_names();
+            let scores = scores.stored(match self.variant {
+                Variant::Faithful => LinearWeight::Matrix,
+                Variant::Seed { .. } => LinearWeight::Pointwise,
+            });
+            let scores = b.leaf(name, scores, &[x]);
             let k: Dim = self.neighbours.into();
             let points = b.shape(mask)[0].clone();
             let by_point = [points.clone(), k, width.into()];
@@ -161,15 +275,19 @@ impl RandLaNet {
     pub(super) fn thinned(
         &self,
         b: &mut Builder,
+        form: Form,
         depth: usize,
         x: ValueId,
         level: &LevelValues,
     ) -> ValueId {
         let name = format!("sampled{depth}");
-        match self.variant {
+        match (self.variant, form) {
             // Points are dropped, and what they learnt with them.
-            Variant::Seed { .. } => b.call(&name, Gather, &[x, level.kept]),
-            Variant::Faithful => b.module(&name, "MaxOverNeighbours", |b| {
+            (Variant::Seed { .. }, _) => b.call(&name, Gather, &[x, level.kept]),
+            (Variant::Faithful, Form::Lean | Form::LeanTraining) => {
+                neighbour_max(b, &name, x, level)
+            }
+            (Variant::Faithful, Form::Plain) => b.module(&name, "MaxOverNeighbours", |b| {
                 let lists = b.call("lists", Gather, &[level.neighbours, level.kept]);
                 let [points, k] = [0, 1].map(|axis| b.shape(lists)[axis].clone());
                 let channels = b.shape(x)[1].clone();

@@ -43,7 +43,8 @@ impl SharedMlp {
 }
 
 /// The activation in front of most sums.
-pub(super) const LEAKY: Activation = Activation::LeakyRelu { slope: 0.2 };
+pub(super) const LEAKY: Activation = Activation::LeakyRelu { slope: LEAKY_SLOPE };
+pub(super) const LEAKY_SLOPE: f32 = 0.2;
 
 impl RandLaNet {
     /// The norms of this variant, which the public code has on maps.

@@ -4,12 +4,19 @@
 //! back up takes features from the nearest point that was kept. Two public networks are here: [`Variant::Faithful`]
 //! (Open3D-ML, whose checkpoints load) and [`Variant::Seed`] (kalmary/RandLANet_Segmentation, by its own configuration files).
 
+mod aggregation;
 mod config;
 mod encoder;
+mod entries;
+mod fold;
+mod head;
+mod intake;
 mod knn_cache;
 mod levels;
 mod loss;
 mod mlp;
+mod moments;
+mod neighbour_max;
 mod neighbourhood;
 mod seed_file;
 
@@ -21,11 +28,14 @@ use percept_graph::{
 };
 
 pub use config::{RandLaNet, Variant, WidthError};
+pub(crate) use entries::ENTRIES;
+pub use head::PointHead;
+pub use intake::{ScanClouds, ScanIntake};
 pub use knn_cache::{CloudLevels, KnnCache, KnnCounters, KnnError, Neighbours};
 pub use loss::{class_weights, weighted_cross_entropy};
 pub use seed_file::SeedFileError;
 
-use encoder::{gather, weighted_sum};
+use encoder::{Form, gather, weighted_sum};
 use levels::{LevelValues, PointLevels};
 use mlp::{LEAKY, SharedMlp};
 
@@ -74,8 +84,24 @@ impl RandLaNet {
         self.graph_with_cache(None)
     }
 
+    /// The same network with an op for each round of aggregation, which never holds a value for each neighbour: much less memory
+    /// and time, and the same answers but for rounding. It has the same inputs, outputs and parameters.
+    pub fn lean_graph(&self, cache: Option<Arc<KnnCache>>) -> Result<Graph, GraphError> {
+        self.build(Form::Lean, cache)
+    }
+
+    /// The lean form as it is to be trained: the norms inside of aggregations take the statistics of the batch and move the running
+    /// ones, as the others do in [`Graph::in_training`].
+    pub fn lean_training_graph(&self) -> Result<Graph, GraphError> {
+        self.build(Form::LeanTraining, None)
+    }
+
     /// The same network, which takes the neighbours of clouds that it has seen from a cache.
     pub fn graph_with_cache(&self, cache: Option<Arc<KnnCache>>) -> Result<Graph, GraphError> {
+        self.build(Form::Plain, cache)
+    }
+
+    fn build(&self, form: Form, cache: Option<Arc<KnnCache>>) -> Result<Graph, GraphError> {
         let mut b = Builder::new("RandLANet");
         let p = Dim::symbol("P");
         let points = b.input("points", [p.clone(), self.channels_in.into()]);
@@ -83,7 +109,7 @@ impl RandLaNet {
         let counts = b.integer_input("counts", [Dim::symbol("N")]);
         let clouds = self.levels(cache).call(&mut b, points, priority, counts);
         let x = self.first_layer(&mut b, clouds.features);
-        let (x, skips) = self.down(&mut b, x, &clouds.levels);
+        let (x, skips) = self.down(&mut b, form, x, &clouds.levels);
         let x = self.up(&mut b, x, &clouds.levels, skips);
         let logits = self.classifier(&mut b, x);
         let logits = b.call("logits", Gather, &[logits, clouds.place_of_row]);
@@ -127,14 +153,15 @@ impl RandLaNet {
     fn down(
         &self,
         b: &mut Builder,
+        form: Form,
         mut x: ValueId,
         levels: &[LevelValues],
     ) -> (ValueId, Vec<ValueId>) {
         let mut skips = Vec::new();
         b.module("encoder", "ModuleList", |b| {
             for (depth, level) in levels.iter().enumerate() {
-                let encoded = self.encoder(b, depth, x, level);
-                let thinned = self.thinned(b, depth, encoded, level);
+                let encoded = self.encoder(b, form, depth, x, level);
+                let thinned = self.thinned(b, form, depth, encoded, level);
                 // The faithful network hands over what was sampled, and of the first level both.
                 match self.variant {
                     Variant::Faithful if depth == 0 => skips.extend([encoded, thinned]),

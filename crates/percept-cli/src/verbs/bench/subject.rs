@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use percept_data::Example;
 use percept_data::loader::Batch;
-use percept_engine::{Options, Program, Recording};
+use percept_engine::{Memory, Options, Program, Recording};
 use percept_graph::{DType, Graph, Tensor, ValueId, WeightSource, differentiate};
 use percept_kernels::{Cpu, machine};
 use percept_models::Model;
@@ -53,7 +53,8 @@ impl Subject {
         cpu: Cpu,
         options: Options,
     ) -> Self {
-        Self::of_graph(model.graph.clone(), weights, inputs, cpu, options)
+        let form = model.form(options.memory == Memory::Frugal);
+        Self::of_graph(form.clone(), weights, inputs, cpu, options)
     }
 
     /// A training step on noise: the whole step of a network that is taught, or the gradients of a `loss` by its inputs.

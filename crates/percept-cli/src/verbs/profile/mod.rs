@@ -105,7 +105,12 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let weights = args.model.load(&model, common)?;
     let (threads, isa) = (cpu.threads(), cpu.isa());
     let peak_gflops = machine::peak_gflops(&cpu);
-    let mut program = Program::new(model.graph, weights, cpu, args.engine.options());
+    let mut program = Program::new(
+        args.engine.form(&model).clone(),
+        weights,
+        cpu,
+        args.engine.options(),
+    );
     let named: Vec<_> = inputs
         .iter()
         .map(|(name, tensor)| (name.as_str(), tensor))

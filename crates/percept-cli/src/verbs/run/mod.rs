@@ -77,7 +77,7 @@ pub fn run(args: &Args, common: &Common) -> Result<()> {
                 .hint("add --save FILE.safetensors"),
         );
     }
-    let graph = with_taps(&model.graph, &args.tap)?;
+    let graph = with_taps(args.engine.form(&model), &args.tap)?;
     let cpu = common.cpu()?;
     let samples = args.input.open(&model, &cpu)?;
     let saver = args.save.as_deref();
