@@ -191,6 +191,8 @@ pub fn settings_of_checkpoint(path: &Path) -> Result<Option<TrainConfig>> {
 fn blame_data(error: DataError) -> Fail {
     match error {
         DataError::Dataset(error) => Fail::bad_input(error),
+        DataError::Points(error) => Fail::bad_input(error),
+        DataError::Machine(error) => Fail::usage(error),
         DataError::Setting(error) => Fail::usage(error),
     }
 }

@@ -58,7 +58,7 @@ fn names_and_shapes_equal_the_public_state_dicts_in_order() {
 
 #[test]
 fn parameter_counts_are_exact() {
-    let rows: [(&str, &[&str], usize); 11] = [
+    let rows: [(&str, &[&str], usize); 13] = [
         ("resnet18", &[], 11_689_512),
         ("resnet34", &[], 21_797_672),
         ("resnet50", &[], 25_557_032),
@@ -70,6 +70,8 @@ fn parameter_counts_are_exact() {
         ("dinov2-vitb14", &["registers=4"], 86_583_552),
         ("dinov2-vitl14", &[], 304_368_640),
         ("paco", &[], 24_048_905),
+        ("centerpoint", &[], 8_941_590),
+        ("centerpoint-small", &[], 1_479_894),
     ];
     for (name, settings, expected) in rows {
         assert_eq!(

@@ -1,28 +1,36 @@
-//! What a run learns from: a folder of pictures, or the built-in birds.
+//! What a run learns from: a folder of pictures or sweeps, or the built-in birds or towns.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use percept_data::classification::birds::Split;
 use percept_data::classification::{Birds, BirdsConfig, DatasetError, HoldOut, read_images};
+use percept_data::points::PointsError;
 use percept_data::{Samples, SettingError};
+use percept_kernels::{Cpu, CpuError};
 use percept_models::lesson::DataKind;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::sweeps::{self, WorldSettings};
+
 /// Side of the birds where nobody asks for another.
 const BIRD_SIDE: usize = 64;
+/// Threads that towns are rendered with.
+const RENDERING_THREADS: usize = 2;
 
-/// Which pictures.
+/// Which samples.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Photographs: a folder a class, `train` and `val`, or CUB-200-2011. The built-in birds when none.
+    /// Photographs: a folder a class, `train` and `val`, or CUB-200-2011; sweeps: a nuScenes folder. What is built in when none.
     pub folder: Option<PathBuf>,
-    /// The share of each class that is held out for testing, where the folder does not say.
+    /// The share of each class, or of the last frames, that is held out for testing, where the folder does not say.
     pub hold_out: f64,
     /// The built-in birds.
     pub birds: BirdsSettings,
+    /// The built-in towns.
+    pub world: WorldSettings,
 }
 
 impl Default for DataConfig {
@@ -31,6 +39,7 @@ impl Default for DataConfig {
             folder: None,
             hold_out: 0.2,
             birds: BirdsSettings::default(),
+            world: WorldSettings::default(),
         }
     }
 }
@@ -73,6 +82,12 @@ pub enum DataError {
     /// The folder.
     #[error(transparent)]
     Dataset(#[from] DatasetError),
+    /// A folder of sweeps.
+    #[error(transparent)]
+    Points(#[from] PointsError),
+    /// Threads to render the world with.
+    #[error(transparent)]
+    Machine(#[from] CpuError),
     /// A setting that makes no sense.
     #[error(transparent)]
     Setting(#[from] SettingError),
@@ -88,13 +103,31 @@ impl DataConfig {
     ) -> Result<TrainData, DataError> {
         match kind {
             DataKind::Pictures => self.pictures(seed, side),
+            DataKind::Sweeps => self.sweeps(),
         }
     }
 
-    fn pictures(&self, seed: u64, side: Option<usize>) -> Result<TrainData, DataError> {
+    fn held_out(&self) -> Result<f64, SettingError> {
         let share = self.hold_out;
         let is_fine = (0.0..1.0).contains(&share);
         SettingError::unless(is_fine, "data.hold_out", share, "0 to below 1")?;
+        Ok(share)
+    }
+
+    fn sweeps(&self) -> Result<TrainData, DataError> {
+        let [training, testing] = match &self.folder {
+            Some(folder) => sweeps::read_folder(folder, self.held_out()?, self.world.sweeps)?,
+            None => self.world.render(&Cpu::new(RENDERING_THREADS)?)?,
+        };
+        Ok(TrainData {
+            training: Arc::new(training),
+            testing: Arc::new(testing),
+            ignored: Vec::new(),
+        })
+    }
+
+    fn pictures(&self, seed: u64, side: Option<usize>) -> Result<TrainData, DataError> {
+        let share = self.held_out()?;
         match &self.folder {
             Some(folder) => read_folder(folder, HoldOut { share, seed }),
             None => Ok(self.birds.draw(side.unwrap_or(BIRD_SIDE))?),

@@ -19,6 +19,7 @@ mod parameters;
 mod probe;
 mod schedule;
 mod stepper;
+mod sweeps;
 mod tensorboard;
 mod trainer;
 
@@ -35,5 +36,6 @@ pub use optimiser::OptimiserConfig;
 pub use parameters::{InitialParameters, LearnedParameters};
 pub use probe::{Probe, batch_of};
 pub use schedule::{Decay, RunLength, Schedule};
+pub use sweeps::WorldSettings;
 pub use tensorboard::EventFile;
 pub use trainer::{Ending, Event, Finished, RunOptions, StepReport, Trainer, settings_of};

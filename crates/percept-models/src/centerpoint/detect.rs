@@ -12,7 +12,7 @@ use super::head::{BRANCHES, HEADS};
 use crate::answer::{Answer, AnswerError, AnswerKind, Boxes, FoundBox, Head, Ran};
 
 /// The output with the boxes of all samples.
-const DETECTIONS: &str = "detections";
+pub(super) const DETECTIONS: &str = "detections";
 /// Values of a candidate in front of its box: sample and head.
 const ORIGIN: usize = 2;
 /// Values of a box: class, score, centre, size, yaw, velocity.
@@ -39,18 +39,24 @@ impl Head for DetectionHead {
     }
 
     fn read(&self, ran: &Ran<'_>) -> Result<Vec<Answer>, AnswerError> {
-        let mut found = vec![Vec::new(); ran.samples.len()];
-        for row in ran.output(DETECTIONS)?.to_f32().chunks_exact(1 + BOX) {
-            if let Some(found) = found.get_mut(row[0] as usize) {
-                found.push(detection(&row[1..]));
-            }
-        }
+        let found = found_boxes(ran.output(DETECTIONS)?, ran.samples.len());
         let boxes = |found| Boxes::new(found, Arc::clone(ran.classes), self.reach_m);
         Ok(found
             .into_iter()
             .map(|found| Answer::Boxes(boxes(found)))
             .collect())
     }
+}
+
+/// The boxes of each of so many samples, in the network's order.
+pub(super) fn found_boxes(detections: &Tensor<'_>, samples: usize) -> Vec<Vec<FoundBox>> {
+    let mut found = vec![Vec::new(); samples];
+    for row in detections.to_f32().chunks_exact(1 + BOX) {
+        if let Some(found) = found.get_mut(row[0] as usize) {
+            found.push(detection(&row[1..]));
+        }
+    }
+    found
 }
 
 fn detection(values: &[f32]) -> FoundBox {

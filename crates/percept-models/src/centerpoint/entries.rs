@@ -4,6 +4,7 @@ use percept_graph::Graph;
 use percept_kernels::voxelize::VoxelGrid;
 
 use super::detect::DetectionHead;
+use super::lesson::DETECTOR;
 use super::{CLASS_NAMES, CenterPoint, SweepIntake, Widths, backbone_2d, backbone_3d};
 use crate::answer::{FeatureHead, Head};
 use crate::zoo::{Entry, Parts, owned};
@@ -87,6 +88,7 @@ const fn entry(
             ..sweeps(network.graph(&grid)?, head)
         })
     })
+    .taught_by(DETECTOR)
 }
 
 fn sweeps(graph: Graph, head: impl Head + 'static) -> Parts {
@@ -182,7 +184,8 @@ const fn layers(name: &'static str, default: usize, help: &'static str) -> Setti
     Setting::count_within(name, default, [1, 32], help)
 }
 
-fn configured(
+/// The network that was chosen, and its grid.
+pub(super) fn configured(
     name: &'static str,
     settings: &ChosenSettings,
 ) -> Result<(CenterPoint, VoxelGrid), ModelError> {

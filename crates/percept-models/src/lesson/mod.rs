@@ -41,6 +41,8 @@ pub type MakeLesson = fn(&Model, &LessonOptions) -> Result<Arc<dyn Lesson>, Less
 pub enum DataKind {
     /// Pictures with one class each; built in are birds.
     Pictures,
+    /// LiDAR sweeps with boxes around objects; built in are towns of the synthetic world.
+    Sweeps,
 }
 
 /// What a run says about the lesson.
