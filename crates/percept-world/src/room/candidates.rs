@@ -102,6 +102,8 @@ pub(super) fn candidates(view: &View, view_key: u64) -> Vec<Candidate> {
         }
     }
     found.extend(background(view, &labels, smallest, &mut draws));
+    // An object of one pixel has nothing on either side of its middle.
+    found.retain(|candidate| !candidate.mask.is_empty());
     let order = permutation(found.len(), |place| key(&[view_key, 2, place]));
     let mut slots: Vec<Option<Candidate>> = found.into_iter().map(Some).collect();
     order
