@@ -6,10 +6,9 @@ use std::path::{Path, PathBuf};
 use percept_data::loader::LoaderError;
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Course, LessonError, LessonOptions, Model, Settings};
+use percept_samples::training::{DataError, TrainData};
 use percept_train::checkpoint::CheckpointError;
-use percept_train::{
-    ConfigError, DataError, Learner, Snapshot, TrainConfig, TrainData, TrainError, settings_of,
-};
+use percept_train::{ConfigError, Learner, Snapshot, TrainConfig, TrainError, settings_of};
 
 use crate::fail::{Blame, Exit, Fail, Result};
 use crate::model;

@@ -22,6 +22,7 @@ mod images;
 mod seeded;
 mod street;
 mod tensors;
+pub mod training;
 mod zipped;
 
 use std::path::Path;

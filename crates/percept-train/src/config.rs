@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use percept_data::SettingError;
 use percept_graph::Training;
 use percept_models::LessonOptions;
+use percept_samples::training::DataConfig;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::{Table, Value};
 
-use crate::{DataConfig, Decay, Frozen, OptimiserConfig, Schedule};
+use crate::{Decay, Frozen, OptimiserConfig, Schedule};
 
 /// Everything that decides what a run learns.
 ///

@@ -4,13 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use percept_graph::WeightSource;
+use percept_samples::training::TrainData;
 use serde_json::{Value, json};
 
 use super::{Event, RunOptions, Trainer};
 use crate::checkpoint::{CheckpointFolder, RunState, Snapshot};
 use crate::parameters::InitialParameters;
 use crate::stepper::Stepper;
-use crate::{Batches, Learner, RunLength, TrainConfig, TrainData, TrainError};
+use crate::{Batches, Learner, RunLength, TrainConfig, TrainError};
 
 /// Where a checkpoint keeps the settings.
 const SETTINGS: &str = "settings";

@@ -12,15 +12,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use percept_data::loader::{Batch, Position};
+use percept_samples::training::TrainData;
 
 pub use begin::settings_of;
 pub use events::{Event, StepReport};
 
 use self::run::Run;
 use crate::checkpoint::{Best, RunState};
-use crate::{
-    Batches, Evaluated, EvaluationOptions, Learner, RunLength, TrainConfig, TrainData, TrainError,
-};
+use crate::{Batches, Evaluated, EvaluationOptions, Learner, RunLength, TrainConfig, TrainError};
 
 /// Where a run writes and how it is run; none of it changes what it learns.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! What a run learns from: a folder of pictures or sweeps, or the built-in birds or towns.
 
+mod sweeps;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,7 +14,7 @@ use percept_models::lesson::DataKind;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::sweeps::{self, WorldSettings};
+pub use sweeps::WorldSettings;
 
 /// Side of the birds where nobody asks for another.
 const BIRD_SIDE: usize = 64;
