@@ -1,10 +1,11 @@
 //! The network that a verb is about: built from the zoo, with its weights.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::Args;
 use percept_data::safetensors::Safetensors;
-use percept_data::{Assembled, LoadReport, ModelWeights, TensorSource, open_weights};
+use percept_data::{Assembled, LoadError, LoadReport, ModelWeights, TensorSource, open_weights};
 use percept_graph::WeightSource;
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Model, ModelError, Settings};
@@ -40,6 +41,20 @@ impl ModelArgs {
         build_for(&self.model, &self.set, &self.weights)
     }
 
+    /// The card of its weights, where they have one.
+    pub fn card(&self) -> Result<Option<Card>> {
+        let entry = find(&self.model)?;
+        Chosen::of(entry, &self.weights)?.card(entry)
+    }
+
+    /// The one file with all of its weights, where that is what is named.
+    pub fn whole_file(&self) -> Option<&Path> {
+        match self.weights.as_slice() {
+            [file] if file.part.is_none() && !is_seeded(file) => Some(&file.path),
+            _ => None,
+        }
+    }
+
     /// The same, with seeded weights where none are named.
     pub fn or_seeded(&self) -> Self {
         let mut args = self.clone();
@@ -64,9 +79,12 @@ impl ModelArgs {
 /// The word for weights that follow from names.
 const SEEDED: &str = "seeded";
 
+fn is_seeded(given: &Given) -> bool {
+    given.part.is_none() && given.path.as_os_str() == SEEDED
+}
+
 impl<'a> Chosen<'a> {
     fn of(entry: &Entry, given: &'a [Given]) -> Result<Self> {
-        let is_seeded = |given: &Given| given.part.is_none() && given.path.as_os_str() == SEEDED;
         match given {
             [] => Ok(entry.shipped.map_or(Self::Seeded, Self::Shipped)),
             [only] if is_seeded(only) => Ok(Self::Seeded),
@@ -121,22 +139,38 @@ impl<'a> Chosen<'a> {
                 let source: Box<dyn TensorSource> = Box::new(shipped(entry, bytes)?);
                 ModelWeights::of(source, &model.graph).bug()?
             }
-            Self::Files([Given { part: None, path }]) => {
-                let layouts = model.other_layouts.iter();
-                let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
-                ModelWeights::open(path, &model.graph, layouts)?
-            }
             Self::Files(files) => {
-                let pieces = files.iter().map(|file| {
-                    let source = open_weights(&file.path)?;
-                    Ok((file.part.clone(), source))
-                });
-                let pieces = pieces.collect::<Result<Vec<_>>>()?;
-                ModelWeights::of(Box::new(Assembled::new(pieces)), &model.graph).bad_input()?
+                let (weights, report) = open_partly(files, model)?;
+                (weights, report.require_complete().bad_input()?)
             }
         };
         Ok((Arc::new(weights), describe_load(&report)))
     }
+}
+
+/// What of these files fits a network.
+fn open_partly(files: &[Given], model: &Model) -> Result<(ModelWeights, LoadReport)> {
+    if let [Given { part: None, path }] = files {
+        let layouts = model.other_layouts.iter();
+        let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
+        return Ok(ModelWeights::open_partly(path, &model.graph, layouts)?);
+    }
+    let pieces = files.iter().map(|file| {
+        let source = open_weights(&file.path)?;
+        Ok((file.part.clone(), source))
+    });
+    let pieces = Assembled::new(pieces.collect::<Result<Vec<_>>>()?);
+    Ok(ModelWeights::partly_of(Box::new(pieces), &model.graph))
+}
+
+/// Weights that training begins with: what of these files fits; says on stderr what begins anew.
+pub fn starting(files: &[Given], model: &Model, common: &Common) -> Result<Arc<dyn WeightSource>> {
+    let (weights, report) = open_partly(files, model)?;
+    if report.matched == 0 {
+        return Err(Fail::bad_input(LoadError(Box::new(report))));
+    }
+    common.note(format_args!("begins with {report}"));
+    Ok(Arc::new(weights))
 }
 
 /// The weights that come with a network.

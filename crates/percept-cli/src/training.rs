@@ -27,6 +27,8 @@ pub struct Sources<'a> {
     pub set: Vec<String>,
     /// A folder of samples.
     pub data: Option<PathBuf>,
+    /// Weight files to begin with, as `[SCOPE=]FILE`.
+    pub start: Vec<String>,
     /// Whether the settings that suit the built-in data stand below all others, where that is what is learned from.
     pub suits_built_in: bool,
 }
@@ -150,6 +152,9 @@ impl Sources<'_> {
                 .map_err(|error| self.blame_config(error))?;
             if let Some(folder) = &self.data {
                 config.data.folder = Some(folder.clone());
+            }
+            if !self.start.is_empty() {
+                config.start = self.start.clone();
             }
             Ok(config)
         };

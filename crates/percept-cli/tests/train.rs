@@ -117,6 +117,52 @@ fn train_then_evaluate() {
     );
 }
 
+#[test]
+fn a_run_begins_with_the_weights_of_another_and_a_head_of_its_own() {
+    let place = tempfile::tempdir().expect("a folder");
+    let [first, second] = ["first", "second"].map(|name| place.path().join(name));
+    stdout(tiny(&first).args(["--set", "epochs=1"]));
+    let weights = first.join("best.safetensors");
+    let four = ["--set", "epochs=1", "--set", "data.birds.classes=4"];
+    let tuning = |out: &Path| {
+        let mut command = percept();
+        let loud = TINY.iter().filter(|argument| **argument != "--quiet");
+        command.args(loud).args(four).arg("--out").arg(out);
+        command
+    };
+    let output = tuning(&second).arg("--weights").arg(&weights).output();
+    let output = output.expect("it runs");
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{notes}");
+    for words in ["begins with weights: ", "fc.weight", "fc.bias"] {
+        assert!(notes.contains(words), "`{words}` is missing in: {notes}");
+    }
+    assert!(!notes.contains("layer1.0.conv1"), "{notes}");
+    // A run that goes on knows what it began with.
+    stdout(tuning(&second).arg("--resume"));
+    let other = ["--resume", "--weights", "other.safetensors"];
+    assert_fails(tuning(&second).args(other), 2, &["begun with start"]);
+    let missing = place.path().join("third");
+    let nowhere = ["--weights", "nowhere.safetensors"];
+    assert_fails(tuning(&missing).args(nowhere), 3, &["nowhere.safetensors"]);
+}
+
+#[test]
+fn untrained_weights_are_judged_too() {
+    let few = [
+        "--set",
+        "data.birds.classes=4",
+        "--set",
+        "data.birds.testing_per_class=4",
+        "--set",
+        "width=4",
+    ];
+    let eval = ["eval", "resnet18", "-q", "--weights", "seeded"];
+    let record = json(percept().args(eval).args(few));
+    assert_eq!(record["samples"], 16);
+    assert_eq!(record["weights"], "seeded, accuracy means nothing");
+}
+
 /// `TINY` for PaCo-2: two views, and prototypes that training moves.
 fn tiny_paco(out: &Path) -> Process {
     let mut command = Process::cargo_bin("percept").expect("the command is built");

@@ -47,6 +47,16 @@ impl ModelWeights {
         graph: &Graph,
         layouts: impl IntoIterator<Item = (&'a str, &'a [(String, String)])>,
     ) -> Result<(Self, LoadReport), ModelWeightsError> {
+        let (weights, report) = Self::open_partly(path, graph, layouts)?;
+        Ok((weights, report.require_complete()?))
+    }
+
+    /// The same, of a file that may lack parameters or have them in another shape, as the report tells.
+    pub fn open_partly<'a>(
+        path: &Path,
+        graph: &Graph,
+        layouts: impl IntoIterator<Item = (&'a str, &'a [(String, String)])>,
+    ) -> Result<(Self, LoadReport), FileError> {
         let mut best: Box<dyn TensorSource> = open_weights(path)?;
         let mut report = compare(graph, &best);
         for (layout, renames) in layouts {
@@ -64,7 +74,6 @@ impl ModelWeights {
                 (best, report) = (renamed, other);
             }
         }
-        let report = report.require_complete()?;
         Ok((Self { source: best }, report))
     }
 
@@ -73,8 +82,14 @@ impl ModelWeights {
         source: Box<dyn TensorSource>,
         graph: &Graph,
     ) -> Result<(Self, LoadReport), LoadError> {
-        let report = compare(graph, &source).require_complete()?;
-        Ok((Self { source }, report))
+        let (weights, report) = Self::partly_of(source, graph);
+        Ok((weights, report.require_complete()?))
+    }
+
+    /// The same, of a source that may lack parameters or have them in another shape, as the report tells.
+    pub fn partly_of(source: Box<dyn TensorSource>, graph: &Graph) -> (Self, LoadReport) {
+        let report = compare(graph, &source);
+        (Self { source }, report)
     }
 }
 

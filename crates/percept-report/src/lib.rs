@@ -15,4 +15,4 @@ pub use trace::chrome_trace;
 pub use units::{bytes, count, milliseconds, percent};
 
 /// Version of every JSON record that percept prints. It changes when a field changes its meaning or goes away.
-pub const SCHEMA_VERSION: u32 = 1;
+pub const SCHEMA_VERSION: u32 = 2;

@@ -53,6 +53,8 @@ pub struct TrainConfig {
     pub checkpoint: CheckpointConfig,
     /// What is learned from.
     pub data: DataConfig,
+    /// Weight files that parameters begin with, as `[SCOPE=]FILE`; what they lack begins as its layer declares.
+    pub start: Vec<String>,
     /// Settings of the network, as its builder takes them.
     pub network: BTreeMap<String, String>,
 }
@@ -80,6 +82,7 @@ impl Default for TrainConfig {
             patience: None,
             checkpoint: CheckpointConfig::default(),
             data: DataConfig::default(),
+            start: Vec::new(),
             network: BTreeMap::new(),
         }
     }

@@ -10,8 +10,8 @@ use percept_graph::{Graph, Initializer, Tensor, WeightError, WeightSource};
 
 use crate::Learner;
 
-/// Parameters as training begins: those of given weights where they have them; for the rest what each layer declares, drawn
-/// from the seed and the parameter's name.
+/// Parameters as training begins: those of given weights where they have them in their shape (a new head has another number of
+/// classes); for the rest what each layer declares, drawn from the seed and the parameter's name.
 pub struct InitialParameters {
     seed: u64,
     initializers: BTreeMap<String, Initializer>,
@@ -47,7 +47,7 @@ impl InitialParameters {
 impl WeightSource for InitialParameters {
     fn read(&self, name: &str, shape: &[usize]) -> Result<Cow<'_, [f32]>, WeightError> {
         match self.given.as_ref().map(|given| given.read(name, shape)) {
-            None | Some(Err(WeightError::Missing { .. })) => {}
+            None | Some(Err(WeightError::Missing { .. } | WeightError::WrongShape { .. })) => {}
             Some(read) => return read.map(|values| values.into_owned().into()),
         }
         let missing = || WeightError::Missing {

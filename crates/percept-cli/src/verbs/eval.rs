@@ -2,17 +2,15 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::ValueEnum;
-use percept_data::ModelWeights;
-use percept_models::Card;
 use percept_models::lesson::{FigureTable, FigureValue};
 use percept_report::Table;
 use percept_train::{Evaluated, EvaluationOptions, evaluate};
 use serde_json::json;
 
-use crate::fail::{Blame, Result};
+use crate::fail::Result;
+use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
@@ -23,25 +21,20 @@ use crate::training::{Settled, Sources, blame, settings_of_checkpoint, settle};
 #[command(after_help = "Examples:
   percept eval resnet18 --weights runs/resnet18/best.safetensors        on the test pictures of its run
   percept eval resnet18 --weights run/best.safetensors --split training
+  percept eval resnet18 --weights seeded                                what no training is worth
   percept eval resnet50 --weights resnet50.pth --data imagenet --json
 
 A checkpoint of `percept train` knows its network's settings, its sizes and its data; other weights need --set and
 --data where the defaults do not fit.")]
 pub struct Args {
-    /// Network, as `percept models` lists them: any that can be trained
-    model: String,
-    /// A checkpoint, .safetensors, or a PyTorch .pth/.pt file
-    #[arg(long, value_name = "FILE")]
-    weights: PathBuf,
+    #[command(flatten)]
+    network: ModelArgs,
     /// Pictures: a folder a class, train/ and val/ of such, or CUB-200-2011 [default: those of the run, or built-in birds]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Which pictures
     #[arg(long, value_enum, default_value = "testing")]
     split: SplitArg,
-    /// Set something about the network or the data (size, data.hold_out, ..); may be given several times
-    #[arg(long = "set", value_name = "KEY=VALUE")]
-    set: Vec<String>,
     /// Samples at once
     #[arg(long, value_name = "N", default_value_t = 32)]
     batch: usize,
@@ -59,13 +52,16 @@ enum SplitArg {
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    let network = &args.network;
+    let base = network.whole_file().map(settings_of_checkpoint);
     let settled = settle(Sources {
-        model: &args.model,
-        base: settings_of_checkpoint(&args.weights)?,
-        card: Card::read(&args.weights).bad_input()?,
+        model: &network.model,
+        base: base.transpose()?.flatten(),
+        card: network.card()?,
         file: None,
-        set: args.set.clone(),
+        set: network.set.clone(),
         data: args.data.clone(),
+        start: Vec::new(),
         suits_built_in: true,
     })?;
     let Settled {
@@ -74,9 +70,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         data,
         ..
     } = settled;
-    let layouts = model.other_layouts.iter();
-    let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
-    let (weights, _) = ModelWeights::open(&args.weights, &model.graph, layouts)?;
+    let weights = network.load(&model, common)?;
     let dataset = match args.split {
         SplitArg::Testing => data.testing,
         SplitArg::Training => data.training,
@@ -88,7 +82,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     };
     let classes = dataset.classes().len();
     let bar = progress::bar(common, dataset.len(), "testing");
-    let (lesson, weights) = (&*learner.lesson, Arc::new(weights));
+    let (lesson, source) = (&*learner.lesson, weights.describe());
     let evaluated = evaluate(lesson, weights, dataset, &options, |done| {
         bar.set_position(done);
     });
@@ -97,10 +91,22 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     for sample in &evaluated.skipped {
         common.note(format_args!("skipped: {sample}"));
     }
-    Ok(report(args, lesson.samples(), classes, &evaluated))
+    Ok(report(
+        &network.model,
+        &source,
+        lesson.samples(),
+        classes,
+        &evaluated,
+    ))
 }
 
-fn report(args: &Args, samples: &str, classes: usize, evaluated: &Evaluated) -> Outcome {
+fn report(
+    model: &str,
+    weights: &str,
+    samples: &str,
+    classes: usize,
+    evaluated: &Evaluated,
+) -> Outcome {
     let seconds = evaluated.took.as_secs_f64();
     let figures = evaluated.figures.iter();
     let figures: Vec<String> = figures
@@ -108,7 +114,7 @@ fn report(args: &Args, samples: &str, classes: usize, evaluated: &Evaluated) -> 
         .collect();
     let mut text = format!(
         "{}: {}, {} {samples} of {classes} classes in {seconds:.2} s\n",
-        args.model,
+        model,
         figures.join(", "),
         evaluated.samples,
     );
@@ -124,7 +130,7 @@ fn report(args: &Args, samples: &str, classes: usize, evaluated: &Evaluated) -> 
         let _ = writeln!(text, "\n{} {samples} were skipped", evaluated.skipped.len());
     }
     let mut record = json!({
-        "model": args.model, "weights": args.weights.display().to_string(),
+        "model": model, "weights": weights,
         "samples": evaluated.samples, "seconds": seconds,
         "skipped": evaluated.skipped.iter().map(ToString::to_string).collect::<Vec<_>>(),
     });

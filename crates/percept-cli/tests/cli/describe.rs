@@ -13,7 +13,7 @@ fn models_and_settings() {
         stdout(percept().args(["models", "dinov2-vitb14"]))
     );
     let record = json(percept().arg("models"));
-    assert_eq!(record["schema_version"], 1);
+    assert_eq!(record["schema_version"], 2);
     let models = record["models"].as_array().unwrap();
     let parameters = |name: &str| {
         let found = models.iter().find(|model| model["name"] == name);

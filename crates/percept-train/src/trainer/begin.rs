@@ -95,7 +95,6 @@ impl Trainer {
         json!({
             SETTINGS: self.config,
             LESSON: self.learner.lesson.settings(),
-            "start": self.learner.start.as_ref().map(|weights| weights.describe()),
             "training_samples": data.training.len(),
             "testing_samples": data.testing.len(),
             "classes": data.training.classes(),

@@ -41,6 +41,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         file: None,
         set: settings(args)?,
         data: args.data.clone(),
+        start: Vec::new(),
         suits_built_in: false,
     })?;
     let repeats = args.repeats.unwrap_or(REPEATS) as usize;

@@ -9,12 +9,14 @@ use std::sync::atomic::AtomicBool;
 
 use percept_models::Lesson;
 use percept_report::Table;
+use percept_samples::Given;
 use percept_train::checkpoint::latest;
 use percept_train::{Ending, Finished, RunOptions, Trainer, settings_of};
 use serde_json::json;
 
 use crate::fail::Result;
 use crate::interrupt::stop_on_interrupt;
+use crate::model::starting;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
@@ -27,6 +29,7 @@ use watch::Watch;
   percept train resnet18                                    the built-in birds
   percept train resnet18 --out run --resume                 go on where it was stopped or killed
   percept train efficientnet-b0 --data photos --epochs 30   a folder a class, train/ and val/, or CUB-200-2011
+  percept train resnet18 --weights resnet18.pth --data photos --set freeze=layer1,layer2
   percept train paco --study ablation                       what each term of PaCo-2's loss brings: 12 runs
   percept train resnet18 --config run.toml --set schedule.rate=0.05 --set optimiser.kind=adamw
 
@@ -51,6 +54,9 @@ pub struct Args {
     /// Pictures: a folder a class, train/ and val/ of such, or CUB-200-2011 [default: built-in birds]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Weights to begin with; what of them does not fit (a head of other classes) begins anew. SCOPE=FILE for one module
+    #[arg(long, value_name = "[SCOPE=]FILE", num_args = 1..)]
+    weights: Vec<String>,
     /// Passes over the data
     #[arg(long, value_name = "N")]
     epochs: Option<u64>,
@@ -88,6 +94,11 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     Ok(report(&args.model, &folder, &trained))
 }
 
+/// What a text names, which every text does.
+fn given(text: &str) -> Given {
+    text.parse().unwrap_or_else(|never| match never {})
+}
+
 /// A run that ended, and what it was about.
 struct Trained {
     finished: Finished,
@@ -97,7 +108,13 @@ struct Trained {
 
 impl Args {
     /// The settings of a run: those of the run in `folder` where it is to be resumed, and what was asked for.
-    fn settle(&self, folder: &Path, set: Vec<String>, resume: bool) -> Result<Settled> {
+    fn settle(
+        &self,
+        common: &Common,
+        folder: &Path,
+        set: Vec<String>,
+        resume: bool,
+    ) -> Result<Settled> {
         let begun = match resume && folder.is_dir() {
             true => {
                 latest(folder)
@@ -106,15 +123,23 @@ impl Args {
             }
             false => None,
         };
-        settle(Sources {
+        let is_new = begun.is_none();
+        let mut settled = settle(Sources {
             model: &self.model,
             base: begun.and_then(|(_, snapshot)| settings_of(&snapshot.state)),
             card: None,
             file: self.config.as_deref(),
             set,
             data: self.data.clone(),
+            start: self.weights.clone(),
             suits_built_in: true,
-        })
+        })?;
+        let start = settled.config.start.iter();
+        let start: Vec<Given> = start.map(|text| given(text)).collect();
+        if is_new && !start.is_empty() {
+            settled.learner.start = Some(starting(&start, &settled.model, common)?);
+        }
+        Ok(settled)
     }
 
     /// One run, watched.
@@ -127,7 +152,7 @@ impl Args {
         stop: &AtomicBool,
     ) -> Result<Trained> {
         let threads = common.cpu()?.threads();
-        let settled = self.settle(folder, set, resume)?;
+        let settled = self.settle(common, folder, set, resume)?;
         describe(&settled, common);
         let Settled {
             learner,
