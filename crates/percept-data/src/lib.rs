@@ -24,6 +24,7 @@ pub mod safetensors;
 mod sample;
 pub mod seeded;
 mod setting;
+mod sliced;
 pub mod weights;
 mod zip;
 
@@ -36,6 +37,7 @@ pub use percept_store::atomic;
 pub use prepare::{Prepare, SampleKey};
 pub use sample::{Datum, Sample, SampleError, Samples};
 pub use setting::SettingError;
+pub use sliced::Sliced;
 
 pub use weights::{MemoryWeights, TensorSource, open_weights};
 pub use zip::ZipFault;

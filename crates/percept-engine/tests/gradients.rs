@@ -45,6 +45,7 @@ fn conv() -> impl Strategy<Value = (Conv2d, [usize; 4])> {
                 ],
                 groups,
                 bias,
+                dims: 2,
             };
             let shape = [n, conv.in_channels, h, w];
             (conv, shape)
@@ -199,8 +200,8 @@ proptest! {
         unary(Reshape { shape: n(&[a * b, c]) }, &[a, b, c]);
         unary(Permute { order: vec![2, 0, 1] }, &[a, b, c]);
         unary(Expand { shape: n(&[a, b, c]) }, &[1, b, 1]);
-        unary(Slice { axis: 1, start: 1, length: b.into() }, &[a, b + 2, c]);
-        unary(Pad { axis: 1, before: a, after: c.into() }, &[a, b, c]);
+        unary(Slice { axis: 1, start: 1.into(), length: b.into() }, &[a, b + 2, c]);
+        unary(Pad { axis: 1, before: a.into(), after: c.into() }, &[a, b, c]);
         unary(Affine { scale: 0.5, divisor: 3.into(), shift: 2.0 }, &[a, b]);
         let mut case = Case::new();
         let [x, y] = [("x", b), ("y", c)].map(|(name, size)| case.input(name, tensor(name, &[a, size, 2])));

@@ -62,7 +62,7 @@ fn moving(dtype: DType) -> Graph {
     let turned = b.permute("turn", both, &[1, 0]);
     let pad = Pad {
         axis: 1,
-        before: 1,
+        before: 1.into(),
         after: 0.into(),
     };
     let padded = b.call("pad", pad, &[turned]);

@@ -23,6 +23,16 @@ pub enum GraphError {
     },
     #[error("a loss is one number, and `{value}` is {got}")]
     NotALoss { value: String, got: String },
+    #[error("`{name}` is no part of a parameter of the whole network")]
+    NotAPart { name: String },
+    #[error("no axis is named `{name}`; there are {known}")]
+    UnknownAxis { name: String, known: String },
+    #[error("{axis}: level {level}, expected 1 to {levels}")]
+    BadLevel {
+        axis: String,
+        level: usize,
+        levels: usize,
+    },
     #[error("the name `{name}` is used twice in the graph")]
     DuplicateName { name: String },
     #[error("input `{input}` has shape {got:?}, expected [{expected}]")]

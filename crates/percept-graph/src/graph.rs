@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::elastic::Axis;
 use crate::ops::{Op, Operator};
 use crate::{Bindings, Cost, Dim, GraphError, Initializer, TensorType};
 
@@ -81,12 +82,21 @@ pub struct Parameter {
     pub trainable: bool,
     /// For a buffer that training moves: the value that it becomes.
     pub next: Option<ValueId>,
+    /// The factors of each size, where one is a product that an elastic axis cuts within; else none.
+    pub(crate) factors: Option<Vec<Vec<usize>>>,
 }
 
 impl Parameter {
     /// Number of elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
+    }
+    /// The factors of its sizes, one behind the other.
+    pub(crate) fn factors(&self) -> Vec<usize> {
+        match &self.factors {
+            Some(factors) => factors.concat(),
+            None => self.shape.clone(),
+        }
     }
     /// Bytes as f32.
     pub fn bytes(&self) -> u64 {
@@ -174,6 +184,7 @@ pub struct Graph {
     pub(crate) outputs: Vec<(String, ValueId)>,
     pub(crate) names: BTreeMap<String, ValueId>,
     pub(crate) requirements: Vec<Requirement>,
+    pub(crate) axes: Vec<Axis>,
 }
 
 impl Graph {
@@ -232,6 +243,11 @@ impl Graph {
     /// What input sizes must satisfy.
     pub fn requirements(&self) -> &[Requirement] {
         &self.requirements
+    }
+
+    /// The widths that can be chosen, with the levels that this graph has.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
     }
 
     /// Number of trainable parameters: what people mean by the size of a network.

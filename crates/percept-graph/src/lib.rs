@@ -24,6 +24,7 @@ mod builder;
 mod cost;
 mod dim;
 mod dtype;
+mod elastic;
 mod error;
 mod graph;
 mod ops;
@@ -37,6 +38,7 @@ pub use builder::Builder;
 pub use cost::{Amount, Cost, NodeCost, OpTotals};
 pub use dim::{Bindings, Dim};
 pub use dtype::{DType, Element};
+pub use elastic::{Axis, Choice, Level, Part, Price, PriceList, Slicing};
 pub use error::GraphError;
 pub use graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,

@@ -20,6 +20,7 @@ pub mod efficientnet;
 pub mod imagenet;
 pub mod intake;
 pub mod layers;
+pub mod lcpr;
 pub mod lesson;
 mod model;
 mod nearest;
@@ -35,7 +36,7 @@ pub use card::{Card, CardError};
 pub use lesson::{Course, Lesson, LessonError, LessonOptions};
 pub use model::{Model, ModelError, OtherLayout};
 pub use nearest::nearest;
-pub use settings::{ChosenSettings, Setting, SettingKind, Settings, SettingsError};
+pub use settings::{AxisGroups, ChosenSettings, Setting, SettingKind, Settings, SettingsError};
 
 use percept_graph::{Builder, Dim, ValueId};
 

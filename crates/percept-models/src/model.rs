@@ -9,7 +9,7 @@ use percept_kernels::Cpu;
 use thiserror::Error;
 
 use crate::answer::{Answer, AnswerError, Head, Ran};
-use crate::intake::{InputShapes, Intake, Sizes};
+use crate::intake::{InputShapes, Intake, Part, PartKind, Sizes};
 use crate::{Card, ChosenSettings, SettingsError};
 
 /// What can be wrong with asking for a network.
@@ -34,6 +34,11 @@ pub enum ModelError {
         model: &'static str,
         part: String,
         known: Vec<&'static str>,
+    },
+    #[error("{model} cannot do without {part}")]
+    Needed {
+        model: &'static str,
+        part: &'static str,
     },
     #[error("{model} takes {part} as it is, so it takes no size of it")]
     NoSize { model: &'static str, part: String },
@@ -65,8 +70,12 @@ pub struct Model {
     pub classes: Arc<[String]>,
     /// Height and width of parts of a sample, where they were chosen.
     pub sizes: Sizes,
+    /// Parts of a sample that it does without.
+    pub left_out: Vec<&'static str>,
     /// Whose conventions its seeded weights and inputs follow.
     pub family: Family,
+    /// The whole network where this one is narrowed by elastic settings: weights of it serve too.
+    pub whole: Option<Graph>,
     /// The same network in a form that holds less at a time: the same inputs, outputs and parameters, the same answers but for
     /// rounding. `None` where the engine's own rewrites are all there is to gain.
     pub lean: Option<Graph>,
@@ -121,6 +130,29 @@ impl Model {
                 Ok(self)
             }
         }
+    }
+
+    /// The network without a part of its samples; `lidar` is another name of the part that is points.
+    pub fn without(mut self, part: &str) -> Result<Self, ModelError> {
+        let parts = self.intake.parts();
+        let is_meant = |known: &&Part| {
+            let is_points = matches!(known.kind, PartKind::Points(_));
+            known.name == part || (part == "lidar" && is_points)
+        };
+        let Some(known) = parts.iter().find(is_meant).copied() else {
+            return Err(ModelError::UnknownPart {
+                model: self.name,
+                part: part.to_owned(),
+                known: parts.iter().map(|part| part.name).collect(),
+            });
+        };
+        let rest = self.intake.without(known.name);
+        self.intake = rest.ok_or_else(|| ModelError::Needed {
+            model: self.name,
+            part: known.name,
+        })?;
+        self.left_out.push(known.name);
+        Ok(self)
     }
 
     fn has_size(&self, part: &str) -> bool {

@@ -5,7 +5,7 @@
 //! smaller stem and fewer channels by [`ResNetConfig`].
 
 use percept_graph::{
-    AdaptiveAvgPool2d, BatchNorm, Builder, Conv2d, Graph, GraphError, MaxPool2d, ValueId,
+    AdaptiveAvgPool2d, BatchNorm, Builder, Choice, Conv2d, Graph, GraphError, MaxPool2d, ValueId,
 };
 
 use crate::image_input;
@@ -129,7 +129,12 @@ impl ResNet {
 
     /// The network: `image` [N, 3, H, W] to `logits` [N, classes]; `features` names the last map.
     pub fn graph(self, config: &ResNetConfig) -> Result<Graph, GraphError> {
-        let mut b = Builder::new("ResNet");
+        self.narrow_graph(config, &Choice::whole())
+    }
+
+    /// The network at these levels of its axes `layer1.inner` to `layer4.inner`: the channels inside of a stage's blocks.
+    pub fn narrow_graph(self, config: &ResNetConfig, choice: &Choice) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("ResNet").choosing(choice);
         let image = image_input(&mut b, 1);
         let x = self.features(&mut b, config, image);
         b.name("features", x);
@@ -148,37 +153,79 @@ impl ResNet {
         config: &ResNetConfig,
         image: ValueId,
     ) -> ValueId {
-        let block = self.block();
         let mut x = config.stem.build(b, image, config.width);
-        let mut channels = config.width;
+        let mut in_channels = config.width;
         for (stage, depth) in self.stage_depths().into_iter().enumerate() {
-            let width = config.width << stage;
-            let stride = if stage == 0 { 1 } else { 2 };
-            x = b.module(&format!("layer{}", stage + 1), "Sequential", |b| {
-                let mut x = x;
-                for index in 0..depth {
-                    let stride = if index == 0 { stride } else { 1 };
-                    x = residual_block(b, &index.to_string(), x, block, channels, width, stride);
-                    channels = block.out_channels(width);
-                }
-                x
-            });
+            let name = format!("layer{}", stage + 1);
+            let stage = Stage {
+                block: self.block(),
+                depth,
+                in_channels,
+                width: config.width << stage,
+                stride: if stage == 0 { 1 } else { 2 },
+            };
+            x = stage.build(b, &name, &format!("{name}.inner"), x);
+            in_channels = stage.out_channels();
         }
         x
     }
 }
 
-/// relu(F(x) + x), where the shortcut is projected when the block changes the map's shape.
-fn residual_block(
-    b: &mut Builder,
-    name: &str,
-    x: ValueId,
+/// Levels of the width inside of a stage's blocks.
+pub(crate) const INNER_LEVELS: usize = 4;
+
+/// Residual blocks on maps of one size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage {
     block: Block,
+    depth: usize,
     in_channels: usize,
     width: usize,
     stride: usize,
-) -> ValueId {
-    let out_channels = block.out_channels(width);
+}
+
+impl Stage {
+    /// Two basic blocks, as ResNet-18 has them.
+    pub(crate) fn of_two(in_channels: usize, width: usize, stride: usize) -> Self {
+        Self {
+            block: Block::Basic,
+            depth: 2,
+            in_channels,
+            width,
+            stride,
+        }
+    }
+
+    fn out_channels(&self) -> usize {
+        self.block.out_channels(self.width)
+    }
+
+    /// The module `name`; the channels inside of its blocks are the elastic axis `axis`.
+    pub(crate) fn build(&self, b: &mut Builder, name: &str, axis: &str, x: ValueId) -> ValueId {
+        let inner = b.axis(axis, INNER_LEVELS).of(self.width);
+        b.module(name, "Sequential", |b| {
+            let first = residual_block(b, "0", x, self, inner);
+            let then = Stage {
+                in_channels: self.out_channels(),
+                stride: 1,
+                ..*self
+            };
+            (1..self.depth).fold(first, |x, index| {
+                residual_block(b, &index.to_string(), x, &then, inner)
+            })
+        })
+    }
+}
+
+/// relu(F(x) + x), where the shortcut is projected when the block changes the map's shape.
+fn residual_block(b: &mut Builder, name: &str, x: ValueId, stage: &Stage, width: usize) -> ValueId {
+    let &Stage {
+        block,
+        in_channels,
+        stride,
+        ..
+    } = stage;
+    let out_channels = stage.out_channels();
     b.module(name, block.class(), |b| {
         let y = match block {
             Block::Basic => {
@@ -190,7 +237,7 @@ fn residual_block(
                     "conv2",
                     "bn2",
                     y,
-                    Conv2d::new(width, width, 3).padding(1),
+                    Conv2d::new(width, out_channels, 3).padding(1),
                 )
             }
             Block::Bottleneck => {
@@ -216,7 +263,13 @@ fn residual_block(
 }
 
 /// A convolution without bias, then its batch normalisation.
-fn conv_bn(b: &mut Builder, conv: &str, bn: &str, x: ValueId, config: Conv2d) -> ValueId {
+pub(crate) fn conv_bn(
+    b: &mut Builder,
+    conv: &str,
+    bn: &str,
+    x: ValueId,
+    config: Conv2d,
+) -> ValueId {
     let channels = config.out_channels;
     let x = b.conv2d(conv, x, config.no_bias());
     b.batch_norm(bn, x, BatchNorm::new(channels))

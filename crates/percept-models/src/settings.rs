@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use percept_graph::Choice;
 use thiserror::Error;
 
 use crate::nearest::nearest;
@@ -27,7 +28,15 @@ pub enum SettingKind {
     Flag { default: bool },
     /// One of some words; the first is the default.
     Choice { options: &'static [&'static str] },
+    /// Levels of elastic axes, `2,2/3,1`: groups of axes, and a level from 1 to `most` of each; by default all have `most`.
+    Levels { groups: AxisGroups, most: u8 },
 }
+
+/// Names of elastic axes, in the groups in which their levels are written.
+pub type AxisGroups = &'static [&'static [&'static str]];
+
+/// The most axes that one setting chooses the levels of.
+const MOST_AXES: usize = 16;
 
 /// A setting that a network declares.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,6 +102,22 @@ impl Setting {
         Self { name, kind, help }
     }
 
+    /// Levels of elastic axes, 1 to `most`; the whole network by default.
+    pub const fn levels(
+        name: &'static str,
+        groups: AxisGroups,
+        most: u8,
+        help: &'static str,
+    ) -> Self {
+        let kind = SettingKind::Levels { groups, most };
+        Self { name, kind, help }
+    }
+
+    /// Whether it chooses a part of one set of weights, so that weights of the whole serve every value.
+    pub fn is_elastic(&self) -> bool {
+        matches!(self.kind, SettingKind::Levels { .. })
+    }
+
     /// The default, as a user would write it.
     pub fn default_text(&self) -> String {
         self.default_value().to_string()
@@ -104,6 +129,7 @@ impl Setting {
             SettingKind::Number { default, .. } => Value::Number(default),
             SettingKind::Flag { default } => Value::Flag(default),
             SettingKind::Choice { options } => Value::Choice(options[0]),
+            SettingKind::Levels { groups, most } => Value::Levels(groups, [most; MOST_AXES]),
         }
     }
 
@@ -128,6 +154,7 @@ impl Setting {
                 .iter()
                 .find(|option| **option == text)
                 .map(|option| Value::Choice(option)),
+            SettingKind::Levels { groups, most } => parse_levels(text, groups, most),
         };
         parsed.ok_or_else(|| SettingsError::BadValue {
             name: self.name,
@@ -146,6 +173,10 @@ impl Setting {
             } => format!("a number from {at_least} to {at_most}"),
             SettingKind::Flag { .. } => "true or false".to_owned(),
             SettingKind::Choice { options } => options.join(" or "),
+            SettingKind::Levels { groups, most } => {
+                let all = Value::Levels(groups, [most; MOST_AXES]);
+                format!("levels from 1 to {most} like {all}")
+            }
         }
     }
 }
@@ -156,6 +187,28 @@ enum Value {
     Number(f64),
     Flag(bool),
     Choice(&'static str),
+    /// The groups of axes, and the level of each axis.
+    Levels(AxisGroups, [u8; MOST_AXES]),
+}
+
+fn parse_levels(text: &str, groups: AxisGroups, most: u8) -> Option<Value> {
+    let mut levels = [most; MOST_AXES];
+    let mut place = levels.iter_mut();
+    let mut texts = text.split('/');
+    for group in groups {
+        let mut cells = texts.next()?.split(',');
+        for _ in *group {
+            let level = cells.next()?.trim().parse().ok()?;
+            *place.next()? = Some(level).filter(|level| (1..=most).contains(level))?;
+        }
+        if cells.next().is_some() {
+            return None;
+        }
+    }
+    texts
+        .next()
+        .is_none()
+        .then_some(Value::Levels(groups, levels))
 }
 
 impl fmt::Display for Value {
@@ -165,6 +218,14 @@ impl fmt::Display for Value {
             Value::Number(number) => number.fmt(f),
             Value::Flag(flag) => flag.fmt(f),
             Value::Choice(choice) => choice.fmt(f),
+            Value::Levels(groups, levels) => {
+                let mut levels = levels.iter();
+                let texts = groups.iter().map(|group| {
+                    let levels = levels.by_ref().take(group.len());
+                    levels.map(u8::to_string).collect::<Vec<_>>().join(",")
+                });
+                f.write_str(&texts.collect::<Vec<_>>().join("/"))
+            }
         }
     }
 }
@@ -297,6 +358,31 @@ impl ChosenSettings {
         }
     }
 
+    /// The levels of all elastic axes that are not whole in `declared`.
+    pub fn levels(&self, declared: &[Setting]) -> Choice {
+        let mut choice = Choice::whole();
+        for setting in declared {
+            if let (SettingKind::Levels { groups, most }, Some(Value::Levels(_, levels))) =
+                (setting.kind, self.values.get(setting.name))
+            {
+                let axes = groups.iter().copied().flatten();
+                for (axis, &level) in axes.zip(levels).filter(|(_, level)| **level != most) {
+                    choice = choice.with(*axis, usize::from(level));
+                }
+            }
+        }
+        choice
+    }
+
+    /// The same with every elastic axis whole.
+    pub(crate) fn whole(&self, declared: &[Setting]) -> Self {
+        let mut whole = self.clone();
+        for setting in declared.iter().filter(|setting| setting.is_elastic()) {
+            whole.values.insert(setting.name, setting.default_value());
+        }
+        whole
+    }
+
     /// Every setting as (name, value), for reports.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.values
@@ -309,7 +395,8 @@ impl ChosenSettings {
 mod tests {
     use super::*;
 
-    static DECLARED: [Setting; 4] = [
+    static DECLARED: [Setting; 5] = [
+        Setting::levels("granularity", &[&["a", "b"], &["c"]], 4, "levels"),
         Setting::count_within("registers", 0, [0, 64], "register tokens"),
         Setting::flag("bias", true, "adds a bias"),
         Setting::choice("layout", &["torchvision", "timm"], "whose names"),
@@ -320,6 +407,16 @@ mod tests {
         Settings::parse(texts)
             .and_then(|settings| settings.resolve("net", &DECLARED))
             .map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn levels_name_the_axes_that_are_not_whole() {
+        let chosen = resolve(&["granularity=2,4/1"]).unwrap();
+        let expected = Choice::whole().with("a", 2).with("c", 1);
+        assert_eq!(chosen.levels(&DECLARED), expected);
+        assert_eq!(chosen.whole(&DECLARED), resolve(&[]).unwrap());
+        let text = chosen.iter().find(|(name, _)| *name == "granularity");
+        assert_eq!(text.unwrap().1, "2,4/1");
     }
 
     #[test]
@@ -365,6 +462,14 @@ mod tests {
             (
                 "voxel=nan",
                 "setting `voxel` is `nan`, expected a number from 0.01 to 10",
+            ),
+            (
+                "granularity=2,5/1",
+                "setting `granularity` is `2,5/1`, expected levels from 1 to 4 like 4,4/4",
+            ),
+            (
+                "granularity=2,2,1",
+                "setting `granularity` is `2,2,1`, expected levels from 1 to 4 like 4,4/4",
             ),
             (
                 "bias=yes",

@@ -12,11 +12,12 @@ use crate::efficientnet::{self, Layout};
 use crate::imagenet;
 use crate::intake::{ImageIntake, Intake, Sizes, TensorIntake};
 use crate::layers;
+use crate::lcpr;
 use crate::lesson::{CLASSIFIER, Course};
 use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::randlanet;
-use crate::resnet::{ResNet, ResNetConfig, Stem};
+use crate::resnet::{INNER_LEVELS, ResNet, ResNetConfig, Stem};
 use crate::study::Study;
 use crate::{ChosenSettings, Model, ModelError, OtherLayout, Setting, Settings, nearest};
 
@@ -123,13 +124,20 @@ impl Entry {
     pub fn build(&self, settings: &Settings) -> Result<Model, ModelError> {
         let settings = settings.resolve(self.name, self.settings)?;
         let parts = (self.build)(self.name, &settings)?;
+        let whole = settings.whole(self.settings);
+        let whole = match whole == settings {
+            true => None,
+            false => Some((self.build)(self.name, &whole)?.graph),
+        };
         Ok(Model {
+            whole,
             name: self.name,
             graph: parts.graph,
             intake: parts.intake,
             head: parts.head,
             classes: parts.classes,
             sizes: Sizes::new(),
+            left_out: Vec::new(),
             family: parts.family,
             lean: parts.lean,
             other_layouts: parts.other_layouts,
@@ -143,6 +151,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
     centerpoint::ENTRIES
         .iter()
         .chain(randlanet::ENTRIES)
+        .chain(lcpr::ENTRIES)
         .chain(paco::ENTRIES)
         .chain(BACKBONES)
         .chain(paco::CONTRAST)
@@ -184,7 +193,20 @@ pub(crate) const STEM: Setting = Setting::choice(
     "share of the image's sides that a ResNet's stages begin with: quarter is the published stem, half and whole are for small pictures",
 );
 
-static RESNET_SETTINGS: [Setting; 3] = [CLASSES, WIDTH, STEM];
+/// The channels inside of a ResNet's blocks, stage by stage.
+const INNER: Setting = Setting::levels(
+    "widths",
+    &[&[
+        "layer1.inner",
+        "layer2.inner",
+        "layer3.inner",
+        "layer4.inner",
+    ]],
+    INNER_LEVELS as u8,
+    "elastic: quarters of the channels inside of each stage's blocks",
+);
+
+static RESNET_SETTINGS: [Setting; 4] = [CLASSES, WIDTH, STEM, INNER];
 static EFFICIENTNET_SETTINGS: [Setting; 2] = [
     Setting::choice(
         "layout",
@@ -284,7 +306,7 @@ fn build_resnet(network: ResNet, settings: &ChosenSettings) -> Result<Parts, Mod
         Stem::Whole => (32, 32),
         Stem::Quarter => (CLASSIFIER_SIZE, CLASSIFIER_COVERED),
     };
-    let graph = network.graph(&config)?;
+    let graph = network.narrow_graph(&config, &settings.levels(&RESNET_SETTINGS))?;
     Ok(Parts {
         classes: imagenet_classes(settings),
         ..classifier(graph, PillowFilter::Bilinear, side, covered)

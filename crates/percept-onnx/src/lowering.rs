@@ -203,6 +203,17 @@ impl Lowering<'_> {
         self.constant(&param.name, param.shape.clone(), Data::Weight(id))
     }
 
+    /// The first parameter of a node, under another shape.
+    pub(crate) fn shaped_weight(
+        &mut self,
+        node: &percept_graph::Node,
+        shape: impl Into<Vec<usize>>,
+    ) -> String {
+        let id = node.params[0];
+        let name = self.graph.param(id).name.clone();
+        self.constant(&name, shape.into(), Data::Weight(id))
+    }
+
     /// The first parameter of a node, a matrix, stored transposed.
     pub(crate) fn transposed_weight(&mut self, node: &percept_graph::Node) -> String {
         let id = node.params[0];

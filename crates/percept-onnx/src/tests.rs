@@ -289,7 +289,7 @@ fn rows_lines_and_constants_have_forms() {
     let summed = b.call("sum", ScatterAdd { rows: 6.into() }, &[picked, rows]);
     let pad = Pad {
         axis: 1,
-        before: 2,
+        before: 2.into(),
         after: 1.into(),
     };
     let padded = b.call("pad", pad, &[summed]);

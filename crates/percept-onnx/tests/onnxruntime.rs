@@ -180,7 +180,7 @@ fn rows_lines_and_constants_give_the_reference_engines_outputs() {
     let summed = b.call("sum", ScatterAdd { rows: 6.into() }, &[picked, rows]);
     let pad = Pad {
         axis: 1,
-        before: 2,
+        before: 2.into(),
         after: 1.into(),
     };
     let padded = b.call("pad", pad, &[summed]);

@@ -85,7 +85,8 @@ impl Execute for Slice {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let (dtype, dims) = (at.dtype(), at.x().to_vec());
         let mut ranges: Vec<Range<usize>> = dims.iter().map(|&side| 0..side).collect();
-        ranges[self.axis] = self.start..self.start + at.y()[self.axis];
+        let start = self.start.eval(at.bindings)?;
+        ranges[self.axis] = start..start + at.y()[self.axis];
         Ok(Kernel::new(move |cpu, io| {
             by_width!(dtype, W => {
                 let x = io.read_bits::<W>(0)?;
@@ -96,8 +97,10 @@ impl Execute for Slice {
     }
 
     fn reference<T: Real>(&self, run: &mut Reference<'_, T>) -> Result<(), String> {
+        let start = self.start.eval(run.bindings);
+        let start = start.map_err(|error| error.to_string())?;
         let strides = contiguous_strides(run.dims());
-        let x = &run.x()[self.start * strides[self.axis]..];
+        let x = &run.x()[start * strides[self.axis]..];
         pick(x, run.shape(), &strides, run.y());
         Ok(())
     }
@@ -107,8 +110,9 @@ impl Execute for Pad {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let (dtype, dims) = (at.dtype(), at.x().to_vec());
         let (mut before, mut after) = (vec![0; dims.len()], vec![0; dims.len()]);
-        before[self.axis] = self.before;
-        after[self.axis] = at.y()[self.axis] - self.before - dims[self.axis];
+        let zeros = self.before.eval(at.bindings)?;
+        before[self.axis] = zeros;
+        after[self.axis] = at.y()[self.axis] - zeros - dims[self.axis];
         Ok(Kernel::new(move |cpu, io| {
             by_width!(dtype, W => {
                 let x = io.read_bits::<W>(0)?;
@@ -119,9 +123,11 @@ impl Execute for Pad {
     }
 
     fn reference<T: Real>(&self, run: &mut Reference<'_, T>) -> Result<(), String> {
+        let before = self.before.eval(run.bindings);
+        let before = before.map_err(|error| error.to_string())?;
         let (x, dims) = (run.x(), run.dims());
         let strides = contiguous_strides(run.shape());
-        let y = &mut run.y()[self.before * strides[self.axis]..];
+        let y = &mut run.y()[before * strides[self.axis]..];
         for (&x, offset) in x.iter().zip(Odometer::new(dims, &strides)) {
             y[offset] = x;
         }

@@ -6,6 +6,7 @@ mod short_forms;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::elastic::{Axis, Choice, Level};
 use crate::graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
     StateKind, Value, ValueId, ValueSource,
@@ -18,6 +19,7 @@ pub struct Builder {
     graph: Graph,
     current: ScopeId,
     taken: BTreeSet<String>,
+    choice: Choice,
     error: Option<GraphError>,
 }
 
@@ -48,11 +50,13 @@ impl Builder {
             outputs: Vec::new(),
             names: BTreeMap::new(),
             requirements: Vec::new(),
+            axes: Vec::new(),
         };
         Self {
             graph,
             current: ScopeId(0),
             taken: BTreeSet::new(),
+            choice: Choice::whole(),
             error: None,
         }
     }
@@ -66,8 +70,41 @@ impl Builder {
             taken: nodes.chain(scopes).chain(params).collect(),
             graph,
             current: ScopeId(0),
+            choice: Choice::whole(),
             error: None,
         }
+    }
+
+    /// The same graph to be, with these levels of its elastic axes.
+    pub fn choosing(self, choice: &Choice) -> Self {
+        Self {
+            choice: choice.clone(),
+            ..self
+        }
+    }
+
+    /// An elastic axis: a width that a [`Choice`] settles. Layers that ask for the same name share it.
+    pub fn axis(&mut self, name: &str, levels: usize) -> Level {
+        let level = self.choice.level(name).unwrap_or(levels);
+        if level == 0 || level > levels {
+            self.fail(GraphError::BadLevel {
+                axis: name.to_owned(),
+                level,
+                levels,
+            });
+            return Level {
+                level: levels,
+                levels,
+            };
+        }
+        if !self.graph.axes.iter().any(|axis| axis.name == name) {
+            self.graph.axes.push(Axis {
+                name: name.to_owned(),
+                levels,
+                level,
+            });
+        }
+        Level { level, levels }
     }
 
     /// Declares an f32 input.
@@ -192,6 +229,7 @@ impl Builder {
             init: Initializer::Zeros,
             trainable,
             next: None,
+            factors: None,
         });
     }
 
@@ -221,6 +259,21 @@ impl Builder {
         }
     }
 
+    /// Says which products the sizes of a parameter are that is used as a value, so that an elastic axis may cut within one.
+    pub fn in_factors(&mut self, value: ValueId, factors: &[&[usize]]) {
+        let ValueSource::Node(id, _) = self.graph.value(value).source else {
+            return;
+        };
+        let factors: Vec<Vec<usize>> = factors.iter().map(|size| size.to_vec()).collect();
+        let Graph { nodes, params, .. } = &mut self.graph;
+        for param in &nodes[id.0].params {
+            let param = &mut params[param.0];
+            let sizes = factors.iter().map(|size| size.iter().product::<usize>());
+            debug_assert!(sizes.eq(param.shape.iter().copied()), "{}", param.name);
+            param.factors = Some(factors.clone());
+        }
+    }
+
     /// The shape of a value, in symbols.
     pub fn shape(&self, value: ValueId) -> Vec<Dim> {
         self.graph.value(value).ty.shape.clone()
@@ -230,6 +283,16 @@ impl Builder {
     pub fn finish(mut self) -> Result<Graph, GraphError> {
         if let Some(error) = self.error {
             return Err(error);
+        }
+        let axes = &self.graph.axes;
+        for (name, _) in self.choice.axes() {
+            if !axes.iter().any(|axis| axis.name == name) {
+                let known: Vec<&str> = axes.iter().map(|axis| axis.name.as_str()).collect();
+                return Err(GraphError::UnknownAxis {
+                    name: name.to_owned(),
+                    known: known.join(", "),
+                });
+            }
         }
         self.graph.scopes[0].value = self.graph.outputs.first().map(|(_, value)| *value);
         Ok(self.graph)
@@ -424,6 +487,7 @@ impl Builder {
                 init,
                 trainable,
                 next: None,
+                factors: None,
             });
         }
         ids

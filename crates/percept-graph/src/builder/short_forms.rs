@@ -90,14 +90,14 @@ impl Builder {
         name: &str,
         x: ValueId,
         axis: usize,
-        start: usize,
+        start: impl Into<Dim>,
         length: impl Into<Dim>,
     ) -> ValueId {
         self.call(
             name,
             Slice {
                 axis,
-                start,
+                start: start.into(),
                 length: length.into(),
             },
             &[x],

@@ -1,7 +1,8 @@
 //! Convolutions on maps.
 //!
 //! `Conv2d`: y[n, k, i, j] = bias[k] + Σ over c, u, v of weight[k, c, u, v] · x[n, c, i·s + u·d - p, j·s + v·d - p],
-//! zero outside the map. Weight [K, C / groups, kernel, kernel].
+//! zero outside the map. Weight [K, C / groups, kernel, kernel], or [K, C / groups, kernel] where the public network has a
+//! `Conv1d`: that is a convolution of maps of height 1.
 //!
 //! `ConvTranspose2d`: the adjoint of `Conv2d`; each input value adds its weighted kernel to the output.
 //! Weight [C, K / groups, kernel, kernel].
@@ -22,6 +23,8 @@ pub struct Conv2d {
     pub dilation: [usize; 2],
     pub groups: usize,
     pub bias: bool,
+    /// Axes of the public module's kernel, as in PyTorch's names: 2 for maps, 1 for rows, which are maps of height 1.
+    pub dims: usize,
 }
 
 impl Conv2d {
@@ -36,6 +39,16 @@ impl Conv2d {
             dilation: [1; 2],
             groups: 1,
             bias: true,
+            dims: 2,
+        }
+    }
+    /// Along rows [N, C, 1, W], with as much padding as keeps their length: PyTorch's Conv1d.
+    pub fn rows(in_channels: usize, out_channels: usize, kernel: usize) -> Self {
+        Self {
+            kernel: [1, kernel],
+            padding: [0, kernel / 2],
+            dims: 1,
+            ..Self::new(in_channels, out_channels, kernel)
         }
     }
     /// Sets both strides.
@@ -64,22 +77,41 @@ impl Conv2d {
         }
     }
 
+    /// The shape of the weight for a map.
+    pub fn kernel_shape(&self) -> [usize; 4] {
+        let group_in = self.in_channels / self.groups.max(1);
+        [self.out_channels, group_in, self.kernel[0], self.kernel[1]]
+    }
+
+    /// The shape that the weight is stored in.
+    pub(super) fn weight_shape(&self) -> Vec<usize> {
+        let [k, c, height, width] = self.kernel_shape();
+        match self.dims {
+            1 => vec![k, c, width],
+            _ => vec![k, c, height, width],
+        }
+    }
+
     /// Multiply-adds behind one output value.
     pub(super) fn macs_per_output(&self) -> usize {
         self.in_channels / self.groups * self.kernel[0] * self.kernel[1]
     }
 
     fn describe_options(&self) -> String {
+        let sides = |sides: [usize; 2]| match self.dims {
+            1 => format!("({},)", sides[1]),
+            _ => pair(sides),
+        };
         let mut text = format!(
             ", kernel_size={}, stride={}",
-            pair(self.kernel),
-            pair(self.stride)
+            sides(self.kernel),
+            sides(self.stride)
         );
         if self.padding != [0; 2] {
-            text += &format!(", padding={}", pair(self.padding));
+            text += &format!(", padding={}", sides(self.padding));
         }
         if self.dilation != [1; 2] {
-            text += &format!(", dilation={}", pair(self.dilation));
+            text += &format!(", dilation={}", sides(self.dilation));
         }
         if self.groups != 1 {
             text += &format!(", groups={}", self.groups);
@@ -91,8 +123,8 @@ impl Conv2d {
     }
 }
 
-fn weight_and_bias(shape: [usize; 4], outputs: usize, bias: bool) -> Vec<ParamSpec> {
-    let init = Initializer::FanIn(shape[1] * shape[2] * shape[3]);
+fn weight_and_bias(shape: Vec<usize>, outputs: usize, bias: bool) -> Vec<ParamSpec> {
+    let init = Initializer::FanIn(shape[1..].iter().product());
     let mut params = vec![ParamSpec::new("weight", shape, init)];
     if bias {
         params.push(ParamSpec::new("bias", [outputs], init));
@@ -105,6 +137,9 @@ fn check_config(conv: &Conv2d) -> Result<(), String> {
     let windows = [conv.kernel, conv.stride, conv.dilation];
     if [c, k, groups].contains(&0) || windows.as_flattened().contains(&0) {
         return Err("channels, groups, kernel, stride and dilation of at least 1".to_owned());
+    }
+    if conv.dims == 1 && (conv.kernel[0], conv.padding[0]) != (1, 0) {
+        return Err("a kernel along rows, without height".to_owned());
     }
     if c % groups != 0 || k % groups != 0 {
         return Err(format!("channels ({c} -> {k}) that {groups} groups divide"));
@@ -147,7 +182,8 @@ impl Operator for Conv2d {
 
     fn describe(&self) -> String {
         format!(
-            "Conv2d({}, {}{})",
+            "Conv{}d({}, {}{})",
+            self.dims,
             self.in_channels,
             self.out_channels,
             self.describe_options()
@@ -155,13 +191,7 @@ impl Operator for Conv2d {
     }
 
     fn params(&self) -> Vec<ParamSpec> {
-        let shape = [
-            self.out_channels,
-            self.in_channels / self.groups.max(1),
-            self.kernel[0],
-            self.kernel[1],
-        ];
-        weight_and_bias(shape, self.out_channels, self.bias)
+        weight_and_bias(self.weight_shape(), self.out_channels, self.bias)
     }
 }
 
@@ -227,7 +257,7 @@ impl Operator for ConvTranspose2d {
 
     fn params(&self) -> Vec<ParamSpec> {
         let conv = &self.conv;
-        let shape = [
+        let shape = vec![
             conv.in_channels,
             conv.out_channels / conv.groups.max(1),
             conv.kernel[0],

@@ -79,9 +79,7 @@ impl Operator for Conv2dWeightGradient {
 behind_the_loss!(Conv2dInputGradient, Conv2dWeightGradient);
 
 fn weight_type(conv: &Conv2d) -> TensorType {
-    let [height, width] = conv.kernel;
-    let group_in = conv.in_channels / conv.groups.max(1);
-    TensorType::f32([conv.out_channels, group_in, height, width].map(Dim::from))
+    TensorType::f32(conv.weight_shape().into_iter().map(Dim::from))
 }
 
 #[cfg(test)]

@@ -116,7 +116,7 @@ impl Operator for Concat {
 #[allow(missing_docs)]
 pub struct Slice {
     pub axis: usize,
-    pub start: usize,
+    pub start: Dim,
     pub length: Dim,
 }
 
@@ -130,7 +130,7 @@ impl Operator for Slice {
             .shape
             .get_mut(self.axis)
             .ok_or_else(|| format!("an axis {}", self.axis))?;
-        let left = size.clone() - self.start - self.length.clone();
+        let left = size.clone() - self.start.clone() - self.length.clone();
         if left.as_const().is_some_and(|left| left < 0) {
             return Err(format!(
                 "at least {} + {} elements on axis {}",
@@ -191,7 +191,7 @@ impl Operator for Expand {
 #[allow(missing_docs)]
 pub struct Pad {
     pub axis: usize,
-    pub before: usize,
+    pub before: Dim,
     pub after: Dim,
 }
 
@@ -205,7 +205,7 @@ impl Operator for Pad {
             .shape
             .get_mut(self.axis)
             .ok_or_else(|| format!("an axis {}", self.axis))?;
-        *size = size.clone() + self.before + self.after.clone();
+        *size = size.clone() + self.before.clone() + self.after.clone();
         Ok(vec![y])
     }
     fn cost(&self, _: &[&TensorType], _: &[&TensorType]) -> Cost {
@@ -250,11 +250,9 @@ impl Differentiable for Concat {
         for position in 0..back.input_count() {
             let length = back.shape(back.input(position))[axis].clone();
             if back.wants(position) {
-                let start = start.as_const().and_then(|start| start.try_into().ok());
-                let start = start.ok_or("a part starts where only a run knows")?;
                 let slice = Slice {
                     axis,
-                    start,
+                    start: start.clone(),
                     length: length.clone(),
                 };
                 let part = back.call("grad", slice, &[dy]);
@@ -271,8 +269,8 @@ impl Differentiable for Slice {
         let (whole, dy) = (back.shape(back.input(0))[self.axis].clone(), back.dy()?);
         let pad = Pad {
             axis: self.axis,
-            before: self.start,
-            after: whole - self.start - self.length.clone(),
+            before: self.start.clone(),
+            after: whole - self.start.clone() - self.length.clone(),
         };
         let dx = back.call("grad", pad, &[dy]);
         back.give(0, dx);
@@ -284,7 +282,7 @@ impl Differentiable for Pad {
     fn vector_jacobian(&self, back: &mut Backward<'_>) -> Result<(), String> {
         let slice = Slice {
             axis: self.axis,
-            start: self.before,
+            start: self.before.clone(),
             length: back.shape(back.input(0))[self.axis].clone(),
         };
         let dy = back.dy()?;
@@ -341,7 +339,7 @@ mod tests {
         assert_eq!(
             shape(&Slice {
                 axis: 1,
-                start: 1,
+                start: 1.into(),
                 length: 5.into()
             })
             .unwrap(),
@@ -350,7 +348,7 @@ mod tests {
         assert!(
             shape(&Slice {
                 axis: 1,
-                start: 2,
+                start: 2.into(),
                 length: 5.into()
             })
             .is_err()

@@ -64,30 +64,13 @@ impl Head for ClassHead {
     }
 
     fn read(&self, ran: &Ran<'_>) -> Result<Vec<Answer>, AnswerError> {
-        let logits = ran.output(Self::OUTPUT)?;
-        let samples = ran.samples.len();
-        let [rows, classes] = *logits.shape() else {
-            return Err(other_rows(logits.shape(), samples));
-        };
-        if rows != samples {
-            return Err(other_rows(logits.shape(), samples));
-        }
-        let values = logits.to_f32();
-        let answer = |row: usize| {
+        let answer = |logits: Vec<f32>| {
             Answer::Classes(Classes {
-                logits: values[row * classes..(row + 1) * classes].to_vec(),
+                logits,
                 names: Arc::clone(ran.classes),
             })
         };
-        Ok((0..rows).map(answer).collect())
-    }
-}
-
-fn other_rows(shape: &[usize], samples: usize) -> AnswerError {
-    AnswerError::OtherRows {
-        name: ClassHead::OUTPUT.to_owned(),
-        shape: shape.to_vec(),
-        samples,
+        Ok(ran.rows(Self::OUTPUT)?.into_iter().map(answer).collect())
     }
 }
 

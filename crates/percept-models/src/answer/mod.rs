@@ -2,6 +2,7 @@
 
 mod boxes;
 mod classes;
+mod descriptor;
 mod features;
 mod labels;
 
@@ -14,6 +15,7 @@ use thiserror::Error;
 
 pub use boxes::{Boxes, FoundBox};
 pub use classes::{ClassHead, Classes, Prediction};
+pub use descriptor::{Descriptor, DescriptorHead};
 pub use features::{FeatureHead, Features};
 pub use labels::PointLabels;
 
@@ -26,6 +28,8 @@ pub enum Answer {
     Boxes(Boxes),
     /// What every point is.
     PointLabels(PointLabels),
+    /// A place in numbers.
+    Descriptor(Descriptor),
     /// Features for other networks.
     Features(Features),
 }
@@ -37,6 +41,7 @@ pub enum AnswerKind {
     Classes,
     Boxes,
     PointLabels,
+    Descriptor,
     Features,
 }
 
@@ -46,6 +51,7 @@ impl fmt::Display for AnswerKind {
             Self::Classes => "classes",
             Self::Boxes => "boxes",
             Self::PointLabels => "point labels",
+            Self::Descriptor => "descriptor",
             Self::Features => "features",
         })
     }
@@ -73,6 +79,23 @@ impl<'a> Ran<'a> {
             .ok_or_else(|| AnswerError::NoOutput {
                 name: name.to_owned(),
             })
+    }
+
+    /// The rows of an output [N, D], one per sample.
+    pub fn rows(&self, name: &str) -> Result<Vec<Vec<f32>>, AnswerError> {
+        let output = self.output(name)?;
+        match *output.shape() {
+            [rows, width] if rows == self.samples.len() => {
+                let values = output.to_f32();
+                let row = |row: usize| values[row * width..(row + 1) * width].to_vec();
+                Ok((0..rows).map(row).collect())
+            }
+            ref shape => Err(AnswerError::OtherRows {
+                name: name.to_owned(),
+                shape: shape.to_vec(),
+                samples: self.samples.len(),
+            }),
+        }
     }
 }
 

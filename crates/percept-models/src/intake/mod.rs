@@ -8,6 +8,7 @@ mod tensors;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 use percept_data::points::LidarConvention;
 use percept_data::{BatchError, Example, Sample, SampleError};
@@ -73,6 +74,11 @@ pub trait Intake: fmt::Debug + Send + Sync {
     /// Several examples at once. A network whose tensors hold numbers of rows shifts them here.
     fn batch(&self, examples: Vec<Example>) -> Result<Example, BatchError> {
         Example::batch(examples)
+    }
+
+    /// The same without this part, for which something stands that shows nothing; none where the network needs it.
+    fn without(&self, _part: &str) -> Option<Arc<dyn Intake>> {
+        None
     }
 
     /// How a picture becomes the one input, where a sample is a picture.

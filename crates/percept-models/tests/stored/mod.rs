@@ -40,6 +40,13 @@ impl Golden {
             .into_owned()
     }
 
+    /// The values of a tensor, as exact as they are stored.
+    pub fn doubles(&self, name: &str) -> Vec<f64> {
+        let tensor = self.file.read(name);
+        let tensor = tensor.unwrap_or_else(|error| panic!("{name}: {error}"));
+        tensor.to_f64().into_owned()
+    }
+
     /// The values of a tensor of whole numbers.
     pub fn indices(&self, name: &str) -> Vec<usize> {
         let tensor = self

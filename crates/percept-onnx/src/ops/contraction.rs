@@ -16,9 +16,11 @@ fn conv_attributes(conv: &Conv2d) -> Vec<(&'static str, Attribute)> {
     ]
 }
 
+/// A convolution along rows stays one on maps of height 1.
 impl ToOnnx for Conv2d {
     fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
-        inputs.extend((0..node.params.len()).map(|i| l.weight(node, i)));
+        inputs.push(l.shaped_weight(node, self.kernel_shape()));
+        inputs.extend((1..node.params.len()).map(|i| l.weight(node, i)));
         l.define(node, "Conv", inputs, conv_attributes(self));
         Ok(())
     }

@@ -38,9 +38,9 @@ impl ToOnnx for Concat {
 
 impl ToOnnx for Slice {
     fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
-        let length = self.length.eval(l.bindings)?;
-        inputs.push(l.integers(node, "starts", [self.start]));
-        inputs.push(l.integers(node, "ends", [self.start + length]));
+        let (start, length) = (self.start.eval(l.bindings)?, self.length.eval(l.bindings)?);
+        inputs.push(l.integers(node, "starts", [start]));
+        inputs.push(l.integers(node, "ends", [start + length]));
         inputs.push(l.integers(node, "axes", [self.axis]));
         l.define(node, "Slice", inputs, vec![]);
         Ok(())
@@ -58,7 +58,8 @@ impl ToOnnx for Expand {
 
 impl ToOnnx for Pad {
     fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
-        inputs.push(l.integers(node, "pads", [self.before, self.after.eval(l.bindings)?]));
+        let pads = [self.before.eval(l.bindings)?, self.after.eval(l.bindings)?];
+        inputs.push(l.integers(node, "pads", pads));
         // An empty name leaves the value out: zeros.
         inputs.push(String::new());
         inputs.push(l.integers(node, "axes", [self.axis]));

@@ -1,0 +1,304 @@
+//! Elastic widths: many networks in one set of weights.
+//!
+//! A builder declares an **axis** once ([`Builder::axis`](crate::Builder::axis)) and takes its widths from it. A [`Choice`] of
+//! levels then builds the narrow network itself, whose parameters are the leading parts of the whole one's: a [`Slicing`] says
+//! which, from the two graphs alone. Nothing else knows of axes: counting, running, exporting and training see a graph.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::graph::{Graph, Parameter};
+use crate::{Bindings, GraphError};
+
+/// A width that can be chosen, shared by all layers whose parameters it slices.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// Its name, such as `fusion1.mid`.
+    pub name: String,
+    /// How many levels it has; the last is the whole width.
+    pub levels: usize,
+    /// The level of this graph, 1 to `levels`.
+    pub level: usize,
+}
+
+/// The level of an axis, which makes widths of widths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Level {
+    pub(crate) level: usize,
+    pub(crate) levels: usize,
+}
+
+impl Level {
+    /// This share of a width, rounded up.
+    pub fn of(self, width: usize) -> usize {
+        (width * self.level).div_ceil(self.levels)
+    }
+}
+
+/// A level for each axis; an axis that is not named keeps its whole width.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Choice {
+    levels: BTreeMap<String, usize>,
+}
+
+impl Choice {
+    /// Every axis whole.
+    pub fn whole() -> Self {
+        Self::default()
+    }
+
+    /// The same with another level of one axis.
+    pub fn with(mut self, axis: impl Into<String>, level: usize) -> Self {
+        self.levels.insert(axis.into(), level);
+        self
+    }
+
+    /// The level of an axis, where it is chosen.
+    pub fn level(&self, axis: &str) -> Option<usize> {
+        self.levels.get(axis).copied()
+    }
+
+    /// The axes that are named.
+    pub fn axes(&self) -> impl Iterator<Item = (&str, usize)> {
+        self.levels
+            .iter()
+            .map(|(name, level)| (name.as_str(), *level))
+    }
+}
+
+impl fmt::Display for Choice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.levels.is_empty() {
+            return f.write_str("whole");
+        }
+        let levels: Vec<String> = self.axes().map(|(name, l)| format!("{name}={l}")).collect();
+        f.write_str(&levels.join(","))
+    }
+}
+
+/// Which part of each parameter of a whole network a narrow one has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slicing {
+    parts: BTreeMap<String, Part>,
+}
+
+/// The leading part of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// The whole parameter's shape.
+    pub whole: Vec<usize>,
+    /// The narrow one's.
+    pub narrow: Vec<usize>,
+    /// Factors of the whole shape, one behind the other, and how many of each are kept: an axis that is a product, such as
+    /// features x clusters, is cut within.
+    factors: Vec<[usize; 2]>,
+}
+
+impl Part {
+    fn of(whole: &Parameter, narrow: &Parameter) -> Option<Self> {
+        let (outer, inner) = (whole.factors(), narrow.factors());
+        let paired = outer.iter().zip(&inner);
+        let fits = outer.len() == inner.len() && paired.clone().all(|(a, b)| b <= a);
+        fits.then(|| Self {
+            whole: whole.shape.clone(),
+            narrow: narrow.shape.clone(),
+            factors: paired.map(|(&a, &b)| [a, b]).collect(),
+        })
+    }
+
+    /// The values of the part, in its own order.
+    pub fn take<T: Copy>(&self, whole: &[T]) -> Vec<T> {
+        self.places().map(|place| whole[place]).collect()
+    }
+
+    /// Where the part's values stand in the whole.
+    pub fn places(&self) -> impl Iterator<Item = usize> + '_ {
+        let kept = self.factors.iter().map(|[_, kept]| kept);
+        (0..kept.product()).map(|index: usize| {
+            let (mut index, mut place, mut stride) = (index, 0, 1);
+            for [whole, kept] in self.factors.iter().rev() {
+                place += index % kept * stride;
+                index /= kept;
+                stride *= whole;
+            }
+            place
+        })
+    }
+
+    /// What remains to be cut, as [whole, kept] of each factor.
+    pub fn factors(&self) -> &[[usize; 2]] {
+        &self.factors
+    }
+}
+
+impl Slicing {
+    /// From a network to a narrower one of the same names.
+    pub fn between(whole: &Graph, narrow: &Graph) -> Result<Self, GraphError> {
+        let known: BTreeMap<&str, &Parameter> = whole
+            .params()
+            .iter()
+            .map(|param| (param.name.as_str(), param))
+            .collect();
+        let mut parts = BTreeMap::new();
+        for param in narrow.params() {
+            let part = known
+                .get(param.name.as_str())
+                .and_then(|whole| Part::of(whole, param));
+            let part = part.ok_or_else(|| GraphError::NotAPart {
+                name: param.name.clone(),
+            })?;
+            if part.whole != part.narrow {
+                parts.insert(param.name.clone(), part);
+            }
+        }
+        Ok(Self { parts })
+    }
+
+    /// The part of a parameter; none where all of it is kept.
+    pub fn part(&self, name: &str) -> Option<&Part> {
+        self.parts.get(name)
+    }
+
+    /// Whether every parameter is kept whole.
+    pub fn is_whole(&self) -> bool {
+        self.parts.is_empty()
+    }
+}
+
+/// What a configuration costs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Price {
+    pub params: u64,
+    pub macs: u64,
+}
+
+impl std::ops::Add for Price {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self {
+            params: self.params + other.params,
+            macs: self.macs + other.macs,
+        }
+    }
+}
+
+/// The exact parameters and multiply-adds of every configuration, without building each: a node costs what its own axes say,
+/// so the nodes are grouped by the axes that they depend on, and each group is priced at all levels of those.
+#[derive(Clone, Debug)]
+pub struct PriceList {
+    axes: Vec<Axis>,
+    /// What depends on no axis.
+    fixed: Price,
+    groups: Vec<Group>,
+}
+
+#[derive(Clone, Debug)]
+struct Group {
+    /// Positions among the axes.
+    axes: Vec<usize>,
+    /// By level of the first axis, then of the next.
+    prices: Vec<Price>,
+}
+
+impl PriceList {
+    /// Prices what `build` makes, for inputs of these shapes.
+    pub fn new(
+        build: impl Fn(&Choice) -> Result<Graph, GraphError>,
+        shapes: &[(&str, Vec<usize>)],
+    ) -> Result<Self, GraphError> {
+        let whole = build(&Choice::whole())?;
+        let axes = whole.axes().to_vec();
+        let prices = |choice: &Choice| -> Result<Vec<Price>, GraphError> {
+            let graph = build(choice)?;
+            let sizes = graph.bind(shapes)?;
+            node_prices(&graph, &sizes)
+        };
+        let of_whole = prices(&Choice::whole())?;
+        // An axis is a node's own when its smallest level changes what the node costs.
+        let mut own: Vec<Vec<usize>> = vec![Vec::new(); of_whole.len()];
+        for (position, axis) in axes.iter().enumerate().filter(|(_, a)| a.levels > 1) {
+            let narrow = prices(&Choice::whole().with(&axis.name, 1))?;
+            for ((own, whole), narrow) in own.iter_mut().zip(&of_whole).zip(narrow) {
+                if *whole != narrow {
+                    own.push(position);
+                }
+            }
+        }
+        let mut fixed = Price::default();
+        let mut by_axes: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
+        for (node, own) in own.into_iter().enumerate() {
+            match own.is_empty() {
+                true => fixed = fixed + of_whole[node],
+                false => by_axes.entry(own).or_default().push(node),
+            }
+        }
+        let mut groups = Vec::new();
+        for (own, nodes) in by_axes {
+            let count: usize = own.iter().map(|&axis| axes[axis].levels).product();
+            let mut group = Group {
+                prices: Vec::with_capacity(count),
+                axes: own,
+            };
+            for index in 0..count {
+                let (mut rest, mut choice) = (index, Choice::whole());
+                for &axis in group.axes.iter().rev() {
+                    choice = choice.with(&axes[axis].name, rest % axes[axis].levels + 1);
+                    rest /= axes[axis].levels;
+                }
+                let prices = prices(&choice)?;
+                let sum = nodes.iter().map(|&node| prices[node]);
+                group.prices.push(sum.fold(Price::default(), |a, b| a + b));
+            }
+            groups.push(group);
+        }
+        Ok(Self {
+            axes,
+            fixed,
+            groups,
+        })
+    }
+
+    /// The axes, in the order of the levels that [`PriceList::price`] takes.
+    pub fn axes(&self) -> &[Axis] {
+        &self.axes
+    }
+
+    /// The price of a configuration: a level of each axis, in order; one out of range counts as the nearest.
+    pub fn price(&self, levels: &[usize]) -> Price {
+        let mut price = self.fixed;
+        for group in &self.groups {
+            let index = group.axes.iter().fold(0, |index, &axis| {
+                let most = self.axes[axis].levels;
+                let level = levels.get(axis).copied().unwrap_or(most).clamp(1, most);
+                index * most + level - 1
+            });
+            price = price + group.prices[index];
+        }
+        price
+    }
+}
+
+/// What each node costs; parameters that no node reads stand behind the last.
+fn node_prices(graph: &Graph, sizes: &Bindings) -> Result<Vec<Price>, GraphError> {
+    let params = |ids: &mut dyn Iterator<Item = &Parameter>| -> u64 {
+        let trainable = ids.filter(|param| param.trainable);
+        trainable.map(|param| param.elements() as u64).sum()
+    };
+    let mut prices = Vec::with_capacity(graph.nodes().len() + 1);
+    let mut read = 0;
+    for (node, cost) in graph.nodes().iter().zip(graph.costs(sizes)?) {
+        let own = params(&mut node.params.iter().map(|&id| graph.param(id)));
+        read += own;
+        prices.push(Price {
+            params: own,
+            macs: cost.macs.unwrap_or(0),
+        });
+    }
+    let all = params(&mut graph.params().iter());
+    prices.push(Price {
+        params: all - read,
+        macs: 0,
+    });
+    Ok(prices)
+}
