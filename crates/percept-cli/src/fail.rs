@@ -114,6 +114,27 @@ impl From<percept_samples::OpenError> for Fail {
     }
 }
 
+impl From<percept_places::PlaceError> for Fail {
+    fn from(error: percept_places::PlaceError) -> Self {
+        use percept_places::PlaceError;
+        let exit = match &error {
+            PlaceError::OtherMode { .. } => Exit::Usage,
+            _ => Exit::BadInput,
+        };
+        let hint = match &error {
+            PlaceError::OtherMode { .. } => Some(
+                "--model and --without say what describes places; another index takes others"
+                    .to_owned(),
+            ),
+            _ => None,
+        };
+        Fail {
+            hint,
+            ..Fail::new(exit, error.into())
+        }
+    }
+}
+
 impl From<percept_models::CardError> for Fail {
     fn from(error: percept_models::CardError) -> Self {
         use percept_models::CardError;

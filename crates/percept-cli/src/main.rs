@@ -21,7 +21,8 @@ use crate::fail::{Exit, Fail};
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::verbs::{
-    bench, doctor, eval, export, inspect, models, profile, run, train, verify, world,
+    bench, doctor, elastic, eval, export, inspect, models, place, profile, run, train, verify,
+    world,
 };
 
 /// Run, profile, train and verify perception networks on plain CPUs.
@@ -37,6 +38,7 @@ use crate::verbs::{
   percept run resnet50 --input cat.jpg          the five likeliest classes
   percept profile resnet50 --by module          where the time and the memory go
   percept bench resnet50 --batch 1,8            how fast it is
+  percept place index --index town.places       places to be found again
   percept train resnet18                        a classifier of the built-in birds
 
 Without --weights a network runs on the weights that come with it, or on seeded ones: right for speed and parity,
@@ -60,6 +62,8 @@ enum Verb {
     Eval(eval::Args),
     Verify(verify::Args),
     Export(export::Args),
+    Elastic(elastic::Args),
+    Place(place::Args),
     World(world::Args),
     Doctor(doctor::Args),
 }
@@ -99,6 +103,8 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
         Verb::Eval(args) => ("eval", eval::run(args, common)?),
         Verb::Verify(args) => ("verify", verify::run(args, common)?),
         Verb::Export(args) => ("export", export::run(args, common)?),
+        Verb::Elastic(args) => ("elastic", elastic::run(args, common)?),
+        Verb::Place(args) => ("place", place::run(args, common)?),
         Verb::World(args) => ("world", world::run(args, common)?),
         Verb::Doctor(args) => ("doctor", doctor::run(args, common)?),
     };

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use clap::Args;
 use percept_data::safetensors::Safetensors;
-use percept_data::{Assembled, LoadError, LoadReport, ModelWeights, TensorSource, open_weights};
-use percept_graph::WeightSource;
+use percept_data::seeded::Seeded;
+use percept_data::{
+    Assembled, LoadError, LoadReport, ModelWeights, Sliced, TensorSource, open_weights,
+};
+use percept_graph::{Slicing, WeightSource};
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Model, ModelError, Settings};
 use percept_samples::Given;
@@ -19,6 +22,13 @@ use crate::options::Common;
 pub struct ModelArgs {
     /// Network, as `percept models` lists them
     pub model: String,
+    #[command(flatten)]
+    pub config: ConfigArgs,
+}
+
+/// How a network is configured, and with which weights.
+#[derive(Args, Clone, Debug)]
+pub struct ConfigArgs {
     /// Configure the network; may be given several times (`percept models NAME` lists the keys)
     #[arg(long = "set", value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -26,6 +36,12 @@ pub struct ModelArgs {
     /// that come with the network, or seeded]
     #[arg(long, value_name = "[SCOPE=]FILE", num_args = 1..)]
     pub weights: Vec<Given>,
+    /// A part of an elastic network's weights, such as 2,2/3,1/4,4/1,2: short for --set granularity=..
+    #[arg(long, value_name = "LEVELS")]
+    pub granularity: Option<String>,
+    /// Do without this part of a sample, such as camera or lidar; may be given several times
+    #[arg(long, value_name = "PART")]
+    pub without: Vec<String>,
 }
 
 /// What `--weights` says.
@@ -38,18 +54,29 @@ enum Chosen<'a> {
 impl ModelArgs {
     /// Builds the network as the card of its weights describes it.
     pub fn build(&self) -> Result<Model> {
-        build_for(&self.model, &self.set, &self.weights)
+        let mut set = self.config.set.clone();
+        set.extend(
+            self.config
+                .granularity
+                .iter()
+                .map(|text| format!("granularity={text}")),
+        );
+        let mut model = build_for(&self.model, &set, &self.config.weights)?;
+        for part in &self.config.without {
+            model = model.without(part)?;
+        }
+        Ok(model)
     }
 
     /// The card of its weights, where they have one.
     pub fn card(&self) -> Result<Option<Card>> {
         let entry = find(&self.model)?;
-        Chosen::of(entry, &self.weights)?.card(entry)
+        Chosen::of(entry, &self.config.weights)?.card(entry)
     }
 
     /// The one file with all of its weights, where that is what is named.
     pub fn whole_file(&self) -> Option<&Path> {
-        match self.weights.as_slice() {
+        match self.config.weights.as_slice() {
             [file] if file.part.is_none() && !is_seeded(file) => Some(&file.path),
             _ => None,
         }
@@ -58,8 +85,8 @@ impl ModelArgs {
     /// The same, with seeded weights where none are named.
     pub fn or_seeded(&self) -> Self {
         let mut args = self.clone();
-        if args.weights.is_empty() {
-            args.weights = vec![Given {
+        if args.config.weights.is_empty() {
+            args.config.weights = vec![Given {
                 part: None,
                 path: SEEDED.into(),
             }];
@@ -70,7 +97,7 @@ impl ModelArgs {
     /// Its weights, checked to fit; says on stderr where they come from.
     pub fn load(&self, model: &Model, common: &Common) -> Result<Arc<dyn WeightSource>> {
         let entry = zoo::find(model.name)?;
-        let (weights, note) = Chosen::of(entry, &self.weights)?.load(entry, model)?;
+        let (weights, note) = Chosen::of(entry, &self.config.weights)?.load(entry, model)?;
         common.note(note);
         Ok(weights)
     }
@@ -131,12 +158,15 @@ impl<'a> Chosen<'a> {
     fn load(&self, entry: &Entry, model: &Model) -> Result<(Arc<dyn WeightSource>, String)> {
         let (weights, report) = match self {
             Self::Seeded => {
-                let weights = ModelWeights::seeded(model.family, &model.graph);
+                let whole = model.whole.as_ref().unwrap_or(&model.graph);
+                let seeded = Seeded::of(model.family, whole);
+                let weights = ModelWeights::of(fitting(Box::new(seeded), model)?, &model.graph);
+                let weights = weights.bug()?.0;
                 let note = format!("weights: {}", weights.describe());
                 return Ok((Arc::new(weights), note));
             }
             Self::Shipped(bytes) => {
-                let source: Box<dyn TensorSource> = Box::new(shipped(entry, bytes)?);
+                let source = fitting(Box::new(shipped(entry, bytes)?), model)?;
                 ModelWeights::of(source, &model.graph).bug()?
             }
             Self::Files(files) => {
@@ -150,7 +180,9 @@ impl<'a> Chosen<'a> {
 
 /// What of these files fits a network.
 fn open_partly(files: &[Given], model: &Model) -> Result<(ModelWeights, LoadReport)> {
-    if let [Given { part: None, path }] = files {
+    if let [Given { part: None, path }] = files
+        && model.whole.is_none()
+    {
         let layouts = model.other_layouts.iter();
         let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
         return Ok(ModelWeights::open_partly(path, &model.graph, layouts)?);
@@ -160,7 +192,8 @@ fn open_partly(files: &[Given], model: &Model) -> Result<(ModelWeights, LoadRepo
         Ok((file.part.clone(), source))
     });
     let pieces = Assembled::new(pieces.collect::<Result<Vec<_>>>()?);
-    Ok(ModelWeights::partly_of(Box::new(pieces), &model.graph))
+    let source = fitting(Box::new(pieces), model)?;
+    Ok(ModelWeights::partly_of(source, &model.graph))
 }
 
 /// Weights that training begins with: what of these files fits; says on stderr what begins anew.
@@ -171,6 +204,15 @@ pub fn starting(files: &[Given], model: &Model, common: &Common) -> Result<Arc<d
     }
     common.note(format_args!("begins with {report}"));
     Ok(Arc::new(weights))
+}
+
+/// Weights of which an elastic network takes a part, where it is narrow and they are whole.
+fn fitting(source: Box<dyn TensorSource>, model: &Model) -> Result<Box<dyn TensorSource>> {
+    let Some(whole) = &model.whole else {
+        return Ok(source);
+    };
+    let slicing = Slicing::between(whole, &model.graph).bug()?;
+    Ok(Box::new(Sliced::new(source, slicing)))
 }
 
 /// The weights that come with a network.

@@ -31,12 +31,8 @@ pub enum ModelWeightsError {
 impl ModelWeights {
     /// Weights made from the names of the graph's parameters, by the conventions of `family`.
     pub fn seeded(family: Family, graph: &Graph) -> Self {
-        let declared = graph
-            .params()
-            .iter()
-            .map(|param| (param.name.clone(), param.shape.clone()));
         Self {
-            source: Box::new(Seeded::new(family, declared)),
+            source: Box::new(Seeded::of(family, graph)),
         }
     }
 

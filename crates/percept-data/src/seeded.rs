@@ -10,7 +10,7 @@ use std::collections::HashMap;
 
 use crate::random::{self, GOLDEN_GAMMA, finalise};
 use crate::weights::{TensorSource, missing};
-use percept_graph::{DType, Tensor, WeightError};
+use percept_graph::{DType, Graph, Tensor, WeightError};
 
 /// Which conventions a model's reference outputs were made with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -207,6 +207,12 @@ impl Seeded {
             names,
             shapes,
         }
+    }
+
+    /// Seeded weights for the parameters of a network.
+    pub fn of(family: Family, graph: &Graph) -> Seeded {
+        let params = graph.params().iter();
+        Self::new(family, params.map(|p| (p.name.clone(), p.shape.clone())))
     }
 
     fn declared_shape(&self, name: &str) -> Result<&[usize], WeightError> {

@@ -18,6 +18,7 @@ mod precision;
 mod probe;
 mod profile;
 mod program;
+mod recalibrate;
 mod reference;
 mod schedule;
 mod segment;
@@ -34,5 +35,6 @@ pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,
 };
 pub use program::{Preparation, Program};
+pub use recalibrate::{Recalibration, Statistics};
 pub use reference::{RealTensor, constant_value, run_reference};
 pub use train_step::TrainStep;

@@ -19,6 +19,7 @@ pub mod layout;
 pub mod machine;
 pub mod mapped;
 pub mod math;
+pub mod nearest;
 pub mod norm;
 pub mod normalize;
 pub mod optimiser;

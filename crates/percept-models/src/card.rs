@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::intake::Sizes;
-use crate::{Model, Settings};
+use crate::{Model, Settings, zoo};
 
 /// The network that weights belong to, and how it was set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,7 +99,8 @@ impl Card {
             .transpose()
     }
 
-    /// The settings to build `network` with: those of the card, among which the asked ones must be.
+    /// The settings to build `network` with: those of the card, among which the asked ones must be. Of weights that are whole
+    /// along elastic axes, any part may be asked for.
     pub fn settings_for(&self, network: &str, asked: &Settings) -> Result<Settings, CardError> {
         if self.network != network {
             return Err(CardError::OtherNetwork {
@@ -107,9 +108,15 @@ impl Card {
                 asked: network.to_owned(),
             });
         }
+        let declared = zoo::find(network).map_or(&[][..], |entry| entry.settings);
+        let is_whole = |name: &str, value: &str| {
+            let setting = declared.iter().find(|setting| setting.name == name);
+            setting.is_some_and(|s| s.is_elastic() && s.default_text() == value)
+        };
         let mut settings = asked.clone();
         for (name, found) in &self.settings {
             match asked.get(name) {
+                Some(_) if is_whole(name, found) => {}
                 Some(value) if value != found => {
                     return Err(CardError::Contradiction {
                         name: name.clone(),
@@ -129,7 +136,6 @@ mod tests {
     use percept_data::safetensors::write_safetensors;
 
     use super::*;
-    use crate::zoo;
 
     fn card() -> Card {
         let settings = Settings::parse(["classes=3", "width=8"]).unwrap();
@@ -161,6 +167,9 @@ mod tests {
         let none = Settings::none();
         let settings = card().settings_for("resnet18", &none).unwrap();
         assert_eq!(settings.get("width"), Some("8"));
+        let part = Settings::parse(["widths=1,2,3,4"]).unwrap();
+        let settings = card().settings_for("resnet18", &part).unwrap();
+        assert_eq!(settings.get("widths"), Some("1,2,3,4"));
         let same = Settings::parse(["classes=3"]).unwrap();
         assert!(card().settings_for("resnet18", &same).is_ok());
         let other = Settings::parse(["classes=4"]).unwrap();

@@ -147,7 +147,7 @@ impl Model {
             });
         };
         let rest = self.intake.without(known.name);
-        self.intake = rest.ok_or_else(|| ModelError::Needed {
+        self.intake = rest.ok_or(ModelError::Needed {
             model: self.name,
             part: known.name,
         })?;

@@ -118,6 +118,21 @@ impl Setting {
         matches!(self.kind, SettingKind::Levels { .. })
     }
 
+    /// The levels that a choice gives the axes of an elastic setting, as a user would write them.
+    pub fn levels_of(&self, choice: &Choice) -> Option<String> {
+        let SettingKind::Levels { groups, most } = self.kind else {
+            return None;
+        };
+        let mut levels = [most; MOST_AXES];
+        let axes = groups.iter().copied().flatten();
+        for (axis, level) in axes.zip(&mut levels) {
+            if let Some(chosen) = choice.level(axis) {
+                *level = u8::try_from(chosen).unwrap_or(u8::MAX);
+            }
+        }
+        Some(Value::Levels(groups, levels).to_string())
+    }
+
     /// The default, as a user would write it.
     pub fn default_text(&self) -> String {
         self.default_value().to_string()
@@ -445,7 +460,7 @@ mod tests {
             ),
             (
                 "colour=4",
-                "net has no setting `colour`; it has registers, bias, layout, voxel",
+                "net has no setting `colour`; it has granularity, registers, bias, layout, voxel",
             ),
             (
                 "registers=many",

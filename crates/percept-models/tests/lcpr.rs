@@ -38,10 +38,8 @@ fn tiny() -> [Tensor<'static>; 2] {
 /// Seeded weights of the whole network, sliced for this graph.
 fn weights(graph: &Graph) -> ModelWeights {
     let whole = whole();
-    let declared = whole.params().iter();
-    let declared = declared.map(|param| (param.name.clone(), param.shape.clone()));
     let slicing = Slicing::between(&whole, graph).unwrap();
-    let source = Sliced::new(Seeded::new(Family::Lcpr, declared), slicing);
+    let source = Sliced::new(Seeded::of(Family::Lcpr, &whole), slicing);
     ModelWeights::of(Box::new(source), graph).unwrap().0
 }
 

@@ -3,6 +3,7 @@ use std::path::{Path, PathBuf};
 use percept_data::FileError;
 use percept_data::points::PointsError;
 use percept_kernels::CpuError;
+use percept_world::WorldError;
 use thiserror::Error;
 
 /// Why paths give no samples.
@@ -20,6 +21,8 @@ pub enum OpenError {
     Points(#[from] PointsError),
     #[error(transparent)]
     Cpu(#[from] CpuError),
+    #[error(transparent)]
+    World(#[from] WorldError),
     #[error("{}: the folder has no {expected} files", path.display())]
     EmptyFolder {
         path: PathBuf,

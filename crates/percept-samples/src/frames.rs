@@ -6,9 +6,10 @@ use percept_data::points::{LidarDataset, LidarFrame, PointFormat, PointsError, r
 use percept_data::{Datum, Sample, SampleError, Samples};
 use percept_models::intake::{Part, PartKind};
 
-use crate::OpenOptions;
 use crate::error::OpenError;
 use crate::images::files_in;
+use crate::places::position;
+use crate::{OpenOptions, POSITION};
 
 /// How names of point files end.
 const ENDINGS: [&str; 4] = [".bin", ".pcd", ".ply", ".npy"];
@@ -170,6 +171,10 @@ impl Samples for Frames {
             name: source.name(within),
             parts: Vec::new(),
         };
+        // A file alone does not know where it was.
+        if let Source::Dataset { .. } = source {
+            sample = sample.with(POSITION, position(frame.sensor_to_world.translation));
+        }
         for part in self
             .parts
             .iter()

@@ -19,6 +19,7 @@ mod error;
 mod frames;
 mod given;
 mod images;
+mod places;
 mod seeded;
 mod street;
 mod tensors;
@@ -31,11 +32,13 @@ use percept_data::Samples;
 use percept_data::points::PointFormat;
 use percept_models::Model;
 use percept_models::intake::{Part, PartKind};
+use percept_world::{WorldConfig, WorldKind};
 
 pub use error::OpenError;
 use frames::Frames;
 pub use given::Given;
 use images::Images;
+pub use places::{POSITION, Places};
 use seeded::SeededSamples;
 use street::Street;
 use tensors::TensorFiles;
@@ -106,8 +109,16 @@ fn network_input(network: &Model, name: &str) -> bool {
     inputs.clone().any(|input| input.name == name)
 }
 
-/// What stands in for samples: the street where there are points, and numbers elsewhere.
+/// What stands in for samples: places where there are cameras, the street where there are points, and numbers elsewhere.
 fn stand_in(network: &Model, options: &OpenOptions) -> Result<Box<dyn Samples>, OpenError> {
+    if Places::takes(network) {
+        let mut config = WorldConfig::new(WorldKind::Places, options.seed);
+        config.frames_per_pass = config
+            .frames_per_pass
+            .max(options.count.div_ceil(config.passes));
+        let places = Places::new(network, config, options.threads)?;
+        return Ok(Box::new(places.first(options.count)));
+    }
     let points = network
         .intake
         .parts()

@@ -4,6 +4,7 @@
 
 mod boxes;
 mod classes;
+mod descriptor;
 mod features;
 mod labels;
 mod save;
@@ -18,7 +19,7 @@ use serde_json::{Value, json};
 use crate::fail::{Fail, Result};
 use crate::outcome::write_picture;
 
-pub use save::Saver;
+pub use save::{Saver, csv_line};
 
 /// An answer to show: what it is about, and how much of it.
 #[derive(Clone, Copy)]
@@ -37,6 +38,7 @@ impl Shown<'_> {
             Answer::Classes(classes) => classes::text(name, classes, self.top),
             Answer::Boxes(boxes) => boxes::text(name, boxes, self.top),
             Answer::PointLabels(labels) => labels::text(name, labels),
+            Answer::Descriptor(answer) => descriptor::text(name, answer),
             Answer::Features(features) => features::text(name, features),
         }
     }
@@ -47,6 +49,7 @@ impl Shown<'_> {
             Answer::Classes(classes) => ("classes", classes::record(classes, self.top)),
             Answer::Boxes(boxes) => ("boxes", boxes::record(boxes)),
             Answer::PointLabels(labels) => ("labels", labels::record(labels)),
+            Answer::Descriptor(answer) => ("descriptor", descriptor::record(answer)),
             Answer::Features(features) => ("features", features::record(features)),
         };
         json!({"input": self.sample.name, key: value})
@@ -58,6 +61,7 @@ impl Shown<'_> {
             Answer::Classes(classes) => classes::picture(self.sample, classes, self.top)?,
             Answer::Boxes(boxes) => boxes::picture(self.sample, boxes)?,
             Answer::PointLabels(labels) => labels::picture(self.sample, labels)?,
+            Answer::Descriptor(_) => return Err(no_picture("descriptors")),
             Answer::Features(_) => return Err(no_picture("features")),
         };
         write_picture(path, &picture)
@@ -78,6 +82,7 @@ pub fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
 pub fn check_picture(kind: AnswerKind) -> Result<()> {
     match kind {
         AnswerKind::Classes | AnswerKind::Boxes | AnswerKind::PointLabels => Ok(()),
+        AnswerKind::Descriptor => Err(no_picture("descriptors")),
         AnswerKind::Features => Err(no_picture("features")),
     }
 }

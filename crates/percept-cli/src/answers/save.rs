@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use percept_data::Sample;
-use percept_data::arrays::NpzWriter;
+use percept_data::arrays::{NpzWriter, write_npy};
 use percept_data::atomic::AtomicFile;
 use percept_data::safetensors::SafetensorsWriter;
 use percept_graph::Tensor;
@@ -26,6 +26,11 @@ enum Form {
     Safetensors(Box<SafetensorsWriter>),
     Npz(Box<NpzWriter>),
     Table(Box<AtomicFile>),
+    /// Descriptors as rows of one array, which is written at the end.
+    Rows {
+        values: Vec<f32>,
+        width: usize,
+    },
     /// A file per sample, numbered when there are several.
     Labels {
         several: bool,
@@ -38,11 +43,12 @@ impl Saver {
         let columns: &[&str] = match kind {
             AnswerKind::Classes => &classes::COLUMNS,
             AnswerKind::Boxes => &boxes::COLUMNS,
-            AnswerKind::PointLabels | AnswerKind::Features => &[],
+            AnswerKind::PointLabels | AnswerKind::Descriptor | AnswerKind::Features => &[],
         };
         let endings: &[&str] = match kind {
             AnswerKind::Classes | AnswerKind::Boxes => &["csv"],
             AnswerKind::PointLabels => &labels::ENDINGS,
+            AnswerKind::Descriptor => &["npy"],
             AnswerKind::Features => &[],
         };
         let ending = path.extension().and_then(|ending| ending.to_str());
@@ -51,6 +57,10 @@ impl Saver {
             Some("npz") => Form::Npz(Box::new(NpzWriter::create(path)?)),
             Some(ending) if endings.contains(&ending) => match kind {
                 AnswerKind::PointLabels => Form::Labels { several },
+                AnswerKind::Descriptor => Form::Rows {
+                    values: Vec::new(),
+                    width: 0,
+                },
                 _ => Form::Table(Box::new(table(path, columns)?)),
             },
             _ => {
@@ -98,16 +108,27 @@ impl Saver {
                     let rows: Vec<Vec<String>> = match answer {
                         Answer::Classes(answer) => vectors(classes::rows(answer, top)),
                         Answer::Boxes(answer) => vectors(boxes::rows(answer)),
-                        Answer::PointLabels(_) | Answer::Features(_) => Vec::new(),
+                        Answer::PointLabels(_) | Answer::Descriptor(_) | Answer::Features(_) => {
+                            Vec::new()
+                        }
                     };
                     for row in &rows {
                         let cells = std::iter::once(&sample.name).chain(row);
-                        let line = line(cells.map(String::as_str));
+                        let line = csv_line(cells.map(String::as_str));
                         file.write_all(line.as_bytes())
                             .map_err(|error| anyhow::anyhow!("{}: {error}", self.path.display()))
                             .bad_input()?;
                     }
                     self.written += rows.len();
+                }
+            }
+            Form::Rows { values, width } => {
+                for answer in answers {
+                    if let Answer::Descriptor(answer) = answer {
+                        values.extend(&answer.values);
+                        *width = answer.values.len();
+                        self.written += 1;
+                    }
                 }
             }
             Form::Labels { several } => {
@@ -129,6 +150,10 @@ impl Saver {
             Form::Safetensors(file) => file.finish(&BTreeMap::new()).map(|()| "tensors")?,
             Form::Npz(file) => file.finish().map(|()| "tensors")?,
             Form::Labels { .. } => "files",
+            Form::Rows { values, width } => {
+                let rows = Tensor::from_values([self.written, width], values).bug()?;
+                write_npy(&self.path, &rows).map(|()| "rows")?
+            }
             Form::Table(file) => file
                 .finish()
                 .map(|()| "rows")
@@ -140,7 +165,7 @@ impl Saver {
 }
 
 fn table(path: &Path, columns: &[&str]) -> Result<AtomicFile> {
-    let head = line(std::iter::once("input").chain(columns.iter().copied()));
+    let head = csv_line(std::iter::once("input").chain(columns.iter().copied()));
     AtomicFile::create(path)
         .and_then(|mut file| file.write_all(head.as_bytes()).map(|()| file))
         .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))
@@ -152,7 +177,7 @@ fn vectors<const N: usize>(rows: Vec<[String; N]>) -> Vec<Vec<String>> {
 }
 
 /// Cells as a line of CSV.
-fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
+pub fn csv_line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = cells
         .map(|cell| match cell.contains([',', '"', '\n', '\r']) {
             true => format!("\"{}\"", cell.replace('"', "\"\"")),
@@ -164,11 +189,11 @@ fn line<'a>(cells: impl Iterator<Item = &'a str>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::line;
+    use super::csv_line;
 
     #[test]
     fn cells_that_would_break_a_line_are_quoted() {
         let cells = ["a.jpg", "sea lion, \"big\"", ""].into_iter();
-        assert_eq!(line(cells), "a.jpg,\"sea lion, \"\"big\"\"\",\n");
+        assert_eq!(csv_line(cells), "a.jpg,\"sea lion, \"\"big\"\"\",\n");
     }
 }

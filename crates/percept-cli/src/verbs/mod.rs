@@ -2,10 +2,12 @@
 
 pub mod bench;
 pub mod doctor;
+pub mod elastic;
 pub mod eval;
 pub mod export;
 pub mod inspect;
 pub mod models;
+pub mod place;
 pub mod profile;
 pub mod run;
 pub mod train;

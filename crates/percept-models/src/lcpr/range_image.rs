@@ -41,8 +41,7 @@ pub fn range_image(frame: &LidarFrame, size: [usize; 2]) -> RangeImage {
     if image.metres.is_empty() {
         return image;
     }
-    let own = frame.points.iter().filter(|point| point.age_s == 0.0);
-    for point in own {
+    for point in frame.own_sweep() {
         if let Some((place, metres)) = pixel(point, frame.convention, size) {
             let pixel = &mut image.metres[place];
             if *pixel == EMPTY || metres < *pixel {

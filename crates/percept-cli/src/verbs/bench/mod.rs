@@ -143,7 +143,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     bar.finish_and_clear();
     let peak = machine::peak_resident_bytes();
     let record = json!({
-        "model": args.model.model, "settings": args.model.set, "engine": args.engine.describe(),
+        "model": args.model.model, "settings": args.model.config.set, "engine": args.engine.describe(),
         "weights": weights.describe(), "training": args.train, "repeats": repeats, "rows": records, "peak_resident_bytes": peak,
     });
     let foot = peak.map_or_else(String::new, |peak| {

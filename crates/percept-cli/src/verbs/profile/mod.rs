@@ -173,7 +173,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let text = format!("{head}\n{body}\n{}", profile.memory_table(HOLDERS_SHOWN));
     let record = json!({
         "model": args.model.model,
-        "settings": args.model.set,
+        "settings": args.model.config.set,
         "inputs": inputs.iter().map(|(name, tensor)| json!({"name": name, "shape": tensor.shape()})).collect::<Vec<_>>(),
         "threads": threads, "isa": isa.to_string(), "engine": args.engine.describe(),
         "weights": program.weights_description(),

@@ -116,7 +116,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let tree = profile.tree(TREE_DEPTH).into_iter();
     let tree = tree.map(|(depth, name, ms)| json!({"depth": depth, "name": name, "time_ms": ms}));
     let record = json!({
-        "model": args.model.model, "settings": args.model.set,
+        "model": args.model.model, "settings": args.model.config.set,
         "samples": endless.batch, "sizes": learner.card.sizes,
         "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
         "threads": threads, "isa": isa.to_string(), "peak_gflops_per_s": peak_gflops, "repeats": repeats,
@@ -159,6 +159,6 @@ fn settings(args: &Args) -> Result<Vec<String>> {
         }
         set.push(format!("size={height}"));
     }
-    set.extend(args.model.set.iter().cloned());
+    set.extend(args.model.config.set.iter().cloned());
     Ok(set)
 }

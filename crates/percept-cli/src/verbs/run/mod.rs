@@ -43,7 +43,7 @@ pub struct Args {
     #[command(flatten)]
     input: InputArgs,
     /// Write every output and tap to this .safetensors or .npz file, or the answers to this file: classes and boxes as .csv, point
-    /// labels as .label, .npy or .ply (numbered when there are several inputs)
+    /// labels as .label, .npy or .ply (numbered when there are several inputs), descriptors as .npy
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Also save the value of this scope (such as layer1.0.conv2); may be given several times
@@ -272,7 +272,7 @@ impl Args {
     /// What a record says before the first answer.
     fn head(&self, model: &Model, program: &Program, samples: &dyn Samples) -> serde_json::Value {
         serde_json::json!({
-            "model": model.name, "settings": self.model.set, "engine": self.engine.describe(),
+            "model": model.name, "settings": self.model.config.set, "engine": self.engine.describe(),
             "weights": program.weights_description(), "samples": samples.len(),
             "kind": model.head.kind().to_string(),
         })

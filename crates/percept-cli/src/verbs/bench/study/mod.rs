@@ -54,7 +54,7 @@ pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
         );
         return Err(Fail::usage(message).hint(hint));
     };
-    study::refuse_varied(study, &args.model.set)?;
+    study::refuse_varied(study, &args.model.config.set)?;
     if !args.size.is_empty() {
         let message = "--size: a study compares samples of one size";
         return Err(Fail::usage(message).hint("a setting of the network may set it (--set)"));
@@ -97,7 +97,7 @@ pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
     bar.finish_and_clear();
     let text = report(args, study, measured, &rows, threads, repeats);
     let record = json!({
-        "model": args.model.model, "study": study.name, "settings": args.model.set, "shared": pairs(study.shared),
+        "model": args.model.model, "study": study.name, "settings": args.model.config.set, "shared": pairs(study.shared),
         "threads": threads, "repeats": repeats,
         "components": measured.components.iter().map(|component| component.name).collect::<Vec<_>>(),
         "rows": rows,
@@ -163,7 +163,7 @@ fn measure(
     let row: &StudyRow = &study.rows[number];
     let model = model::build(
         &args.model.model,
-        &study::settings(study, row, &args.model.set),
+        &study::settings(study, row, &args.model.config.set),
     )?;
     let inference_ms = inference(args, common, &model, &setting)?;
     let batch = setting.batch.unwrap_or(1);

@@ -1,0 +1,38 @@
+//! `percept elastic`: many networks in one set of weights.
+
+mod extract;
+mod show;
+
+use clap::Subcommand;
+
+use crate::fail::Result;
+use crate::options::Common;
+use crate::outcome::Outcome;
+
+/// What the parts of an elastic network cost, and a part as a network of its own
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  percept elastic show lcpr
+  percept elastic show lcpr --granularity 2,2/3,1/4,4/1,2 --set stages=2,2,2,2
+  percept elastic extract lcpr --granularity 1,1/2,2/3,3/4,4 --to part.safetensors
+  percept elastic extract lcpr-small --granularity 2,2/2,2/2,2/2,2 --recalibrate 64 --to part.safetensors
+  percept run lcpr --weights part.safetensors
+
+A part is chosen by levels of elastic settings (`percept models NAME` lists them), with every verb.")]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Subcommand)]
+enum Verb {
+    Show(show::ShowArgs),
+    Extract(extract::ExtractArgs),
+}
+
+pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    match &args.verb {
+        Verb::Show(args) => show::run(args),
+        Verb::Extract(args) => extract::run(args, common),
+    }
+}

@@ -1,0 +1,104 @@
+//! `percept place eval`: how often places are found again.
+
+use std::collections::BTreeMap;
+
+use percept_places::{Evaluation, NEAR_M, Place, PlaceIndex, evaluate};
+use percept_report::Table;
+use percept_world::{Heading, Pass};
+use serde_json::json;
+
+use super::describe::{Describer, Drives, SourceArgs};
+use super::index::note_recovery;
+use super::{IndexFile, NetworkArgs};
+use crate::fail::{Fail, Result};
+use crate::options::{Common, EngineArgs};
+use crate::outcome::Outcome;
+
+/// Describe frames whose positions are known and count how often an index finds their places
+#[derive(clap::Args)]
+pub struct EvalArgs {
+    #[command(flatten)]
+    index: IndexFile,
+    #[command(flatten)]
+    network: NetworkArgs,
+    #[command(flatten)]
+    source: SourceArgs,
+    #[command(flatten)]
+    engine: EngineArgs,
+    /// Metres within which an answer is right
+    #[arg(long, value_name = "METRES", default_value_t = NEAR_M)]
+    near: f64,
+}
+
+pub fn run(args: &EvalArgs, common: &Common) -> Result<Outcome> {
+    let mut describer = Describer::new(&args.network, &args.source.shape, &args.engine, common)?;
+    let index = PlaceIndex::read(&args.index.path)?;
+    index.check(&describer.mode()?)?;
+    note_recovery(&index, common);
+    let cpu = common.cpu()?;
+    let source = args
+        .source
+        .open(&describer.model, Drives::Later, cpu.threads())?;
+    let mut by_way: BTreeMap<&'static str, Vec<Place>> = BTreeMap::new();
+    let mut all: Vec<Place> = Vec::new();
+    describer.each(&source, common, |number, place, _| {
+        if let Some(frames) = source.frames_per_pass {
+            let way = match Pass::new(args.source.seed, number / frames).heading {
+                Heading::Same => "same heading, other lane",
+                Heading::Opposite => "opposite heading",
+            };
+            by_way.entry(way).or_default().push(place.clone());
+        }
+        all.push(place);
+        Ok(())
+    })?;
+    if all.iter().all(|place| place.position.is_none()) {
+        return Err(Fail::usage("no query has a known position").hint("--poses tells them"));
+    }
+    let mut rows: Vec<(&str, Evaluation)> = Vec::new();
+    for (way, places) in &by_way {
+        rows.push((way, evaluate(&index, &cpu, places, args.near)?));
+    }
+    rows.push(("all", evaluate(&index, &cpu, &all, args.near)?));
+    let mut table = Table::new(&[
+        "<queries",
+        "count",
+        "with place",
+        "recall@1",
+        "@5",
+        "@10",
+        "@20",
+        "F1",
+        "F1 (public)",
+    ]);
+    let percent = |share: Option<f64>| match share {
+        Some(share) => format!("{:.1} %", 100.0 * share),
+        None => "-".to_owned(),
+    };
+    let number = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.3}"));
+    for (way, figures) in &rows {
+        let head = [
+            (*way).to_owned(),
+            figures.queries.to_string(),
+            figures.with_place.to_string(),
+        ];
+        let recall = figures.recall.iter().map(|recall| percent(recall.share));
+        let f1 = [figures.max_f1, figures.max_f1_public].map(number);
+        table.row(head.into_iter().chain(recall).chain(f1));
+    }
+    let text = format!(
+        "{} places, right within {} m\n\n{}",
+        index.len(),
+        args.near,
+        table.render()
+    );
+    let figures: serde_json::Map<String, serde_json::Value> = rows
+        .iter()
+        .map(|(way, figures)| ((*way).to_owned(), json!(figures)))
+        .collect();
+    let record = json!({
+        "index": args.index.path.display().to_string(), "places": index.len(), "near_m": args.near,
+        "figures": figures,
+    });
+    Ok(Outcome::new(text, record))
+}
