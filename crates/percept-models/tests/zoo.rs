@@ -65,7 +65,7 @@ fn settings_that_do_not_fit_together_are_refused() {
     assert!(error("conv2d", &["groups=3"]).contains("that 3 groups divide"));
     assert_eq!(
         error("resnet50", &["layuot=timm"]),
-        "resnet50 has no setting `layuot`; it has classes, width, stem"
+        "resnet50 has no setting `layuot`; it has classes, width, stem, widths"
     );
 }
 

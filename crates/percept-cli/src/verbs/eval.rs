@@ -59,7 +59,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         base: base.transpose()?.flatten(),
         card: network.card()?,
         file: None,
-        set: network.set.clone(),
+        set: network.config.set.clone(),
         data: args.data.clone(),
         start: Vec::new(),
         suits_built_in: true,
