@@ -62,7 +62,8 @@ pub fn write_text(path: &Path, text: &str) -> Result<()> {
     write_file(path, text.as_bytes())
 }
 
-fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+/// Writes a whole file, or nothing.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
     let written: std::io::Result<()> = write_atomically(path, |file| file.write_all(bytes));
     written
         .map_err(|error| anyhow::anyhow!("{}: {error}", path.display()))

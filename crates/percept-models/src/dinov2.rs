@@ -62,9 +62,38 @@ impl DinoV2 {
     ///
     /// `pos`, `tokens_in` and `x_prenorm` name values on the way.
     pub fn graph(&self) -> Result<Graph, GraphError> {
-        let d = self.embed;
         let mut b = Builder::new("DinoVisionTransformer");
         let image = image_input(&mut b, self.patch);
+        let (x, _) = self.normed_tokens(&mut b, image);
+        let n = b.shape(x)[0].clone();
+        let cls = b.slice("cls", x, 1, 0, 1);
+        let cls = b.reshape("cls_rows", cls, [n, self.embed.into()]);
+        b.output("x_norm_clstoken", cls);
+        if self.registers > 0 {
+            let registers = b.slice("registers", x, 1, 1, self.registers);
+            b.output("x_norm_regtokens", registers);
+        }
+        let patches = self.patches_of(&mut b, x);
+        b.output("x_norm_patchtokens", patches);
+        b.finish()
+    }
+
+    /// The tokens of an image's patches, x_norm_patchtokens [N, rows · columns, D], and how many rows and columns they are.
+    pub(crate) fn patch_features(&self, b: &mut Builder, image: ValueId) -> (ValueId, [Dim; 2]) {
+        let (x, grid) = self.normed_tokens(b, image);
+        (self.patches_of(b, x), grid)
+    }
+
+    /// What stands behind the class token and the registers.
+    fn patches_of(&self, b: &mut Builder, x: ValueId) -> ValueId {
+        let first = 1 + self.registers;
+        let tokens = b.shape(x)[1].clone();
+        b.slice("patches", x, 1, first, tokens - first)
+    }
+
+    /// All tokens behind the last norm, and the rows and columns of patches.
+    fn normed_tokens(&self, b: &mut Builder, image: ValueId) -> (ValueId, [Dim; 2]) {
+        let d = self.embed;
         let cls_token = b.parameter("cls_token", &[1, 1, d]);
         let pos_embed = b.parameter("pos_embed", &[1, 1 + self.trained_grid().pow(2), d]);
         let registers =
@@ -72,27 +101,14 @@ impl DinoV2 {
         // Training replaces masked patches by it.
         b.unread_parameter("mask_token", &[1, d]);
 
-        let (patches, grid) = self.patch_tokens(&mut b, image);
-        let pos = self.positions(&mut b, pos_embed, &grid);
-        let x = self.tokens(&mut b, patches, cls_token, pos, registers);
+        let (patches, grid) = self.patch_tokens(b, image);
+        let pos = self.positions(b, pos_embed, &grid);
+        let x = self.tokens(b, patches, cls_token, pos, registers);
         let x = b.module("blocks", "ModuleList", |b| {
             (0..self.depth).fold(x, |x, index| self.block(b, index, x))
         });
         b.name("x_prenorm", x);
-        let x = b.layer_norm("norm", x, d, NORM_EPS);
-
-        let [n, tokens, _] = b.shape(x).try_into().expect("tokens have three axes");
-        let cls = b.slice("cls", x, 1, 0, 1);
-        let cls = b.reshape("cls_rows", cls, [n, d.into()]);
-        b.output("x_norm_clstoken", cls);
-        if self.registers > 0 {
-            let registers = b.slice("registers", x, 1, 1, self.registers);
-            b.output("x_norm_regtokens", registers);
-        }
-        let first = 1 + self.registers;
-        let patches = b.slice("patches", x, 1, first, tokens - first);
-        b.output("x_norm_patchtokens", patches);
-        b.finish()
+        (b.layer_norm("norm", x, d, NORM_EPS), grid)
     }
 
     /// One token a patch, row by row, and the rows and columns of patches.

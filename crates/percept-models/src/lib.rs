@@ -24,6 +24,7 @@ pub mod lcpr;
 pub mod lesson;
 mod model;
 mod nearest;
+pub mod omama;
 pub mod paco;
 pub mod preprocess;
 pub mod randlanet;

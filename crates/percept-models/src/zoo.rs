@@ -14,6 +14,7 @@ use crate::intake::{ImageIntake, Intake, Sizes, TensorIntake};
 use crate::layers;
 use crate::lcpr;
 use crate::lesson::{CLASSIFIER, Course};
+use crate::omama;
 use crate::paco;
 use crate::preprocess::{Fit, PillowFilter, Preprocess};
 use crate::randlanet;
@@ -152,6 +153,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
         .iter()
         .chain(randlanet::ENTRIES)
         .chain(lcpr::ENTRIES)
+        .chain(omama::ENTRIES)
         .chain(paco::ENTRIES)
         .chain(BACKBONES)
         .chain(paco::CONTRAST)

@@ -1,6 +1,7 @@
 use std::path::{Path, PathBuf};
 
 use percept_data::FileError;
+use percept_data::egoexo::PairsError;
 use percept_data::points::PointsError;
 use percept_kernels::CpuError;
 use percept_world::WorldError;
@@ -20,9 +21,11 @@ pub enum OpenError {
     #[error(transparent)]
     Points(#[from] PointsError),
     #[error(transparent)]
-    Cpu(#[from] CpuError),
+    Pairs(#[from] PairsError),
     #[error(transparent)]
     World(#[from] WorldError),
+    #[error(transparent)]
+    Cpu(#[from] CpuError),
     #[error("{}: the folder has no {expected} files", path.display())]
     EmptyFolder {
         path: PathBuf,
@@ -76,6 +79,7 @@ impl OpenError {
                 | Self::NoSuchFrame { .. }
                 | Self::OneSweep { .. }
                 | Self::NotAFolder { .. }
+                | Self::World(_)
                 | Self::Cpu(_)
         )
     }

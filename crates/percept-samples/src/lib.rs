@@ -19,6 +19,7 @@ mod error;
 mod frames;
 mod given;
 mod images;
+mod pairs;
 mod places;
 mod seeded;
 mod street;
@@ -38,6 +39,7 @@ pub use error::OpenError;
 use frames::Frames;
 pub use given::Given;
 use images::Images;
+use pairs::{MaskFiles, Pairs, Rooms};
 pub use places::{POSITION, Places};
 use seeded::SeededSamples;
 use street::Street;
@@ -109,7 +111,14 @@ fn network_input(network: &Model, name: &str) -> bool {
     inputs.clone().any(|input| input.name == name)
 }
 
-/// What stands in for samples: places where there are cameras, the street where there are points, and numbers elsewhere.
+/// Whether samples of a network are pairs of pictures with masks.
+fn has_masks(network: &Model) -> bool {
+    let mut parts = network.intake.parts().iter();
+    parts.any(|part| part.kind == PartKind::Masks)
+}
+
+/// What stands in for samples: places where there are cameras, rooms where there are masks, the street where there are points, and
+/// numbers elsewhere.
 fn stand_in(network: &Model, options: &OpenOptions) -> Result<Box<dyn Samples>, OpenError> {
     if Places::takes(network) {
         let mut config = WorldConfig::new(WorldKind::Places, options.seed);
@@ -127,6 +136,9 @@ fn stand_in(network: &Model, options: &OpenOptions) -> Result<Box<dyn Samples>, 
             PartKind::Points(convention) => Some((part.name, convention)),
             _ => None,
         });
+    if has_masks(network) {
+        return Ok(Box::new(Rooms::new(network, options)?));
+    }
     match points {
         Some((part, convention)) => Ok(Box::new(Street::new(part, convention, options)?)),
         None => Ok(Box::new(SeededSamples::new(network, options))),
@@ -147,6 +159,7 @@ fn open_whole(
     }
     match network.intake.parts() {
         [part] => open_part(part, &paths, options),
+        _ if has_masks(network) => Ok(Box::new(Pairs::open(network, &paths)?)),
         // A folder of frames has the points and the cameras of each moment.
         parts => Ok(Box::new(Frames::open(parts, &paths, options)?)),
     }
@@ -203,6 +216,7 @@ fn open_part(
         PartKind::Images | PartKind::Points(_) => {
             Box::new(Frames::open(std::slice::from_ref(part), paths, options)?)
         }
+        PartKind::Masks => Box::new(MaskFiles::open(part.name, paths)),
         PartKind::Tensor => Box::new(TensorFiles::open(paths, vec![part.name.to_owned()])?),
     })
 }

@@ -7,6 +7,7 @@ mod classes;
 mod descriptor;
 mod features;
 mod labels;
+mod matches;
 mod save;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,7 @@ impl Shown<'_> {
             Answer::Boxes(boxes) => boxes::text(name, boxes, self.top),
             Answer::PointLabels(labels) => labels::text(name, labels),
             Answer::Descriptor(answer) => descriptor::text(name, answer),
+            Answer::Matches(matches) => matches::text(self.sample, matches, self.top),
             Answer::Features(features) => features::text(name, features),
         }
     }
@@ -50,6 +52,7 @@ impl Shown<'_> {
             Answer::Boxes(boxes) => ("boxes", boxes::record(boxes)),
             Answer::PointLabels(labels) => ("labels", labels::record(labels)),
             Answer::Descriptor(answer) => ("descriptor", descriptor::record(answer)),
+            Answer::Matches(matches) => ("matches", matches::record(self.sample, matches)),
             Answer::Features(features) => ("features", features::record(features)),
         };
         json!({"input": self.sample.name, key: value})
@@ -62,6 +65,7 @@ impl Shown<'_> {
             Answer::Boxes(boxes) => boxes::picture(self.sample, boxes)?,
             Answer::PointLabels(labels) => labels::picture(self.sample, labels)?,
             Answer::Descriptor(_) => return Err(no_picture("descriptors")),
+            Answer::Matches(matches) => matches::picture(self.sample, matches)?,
             Answer::Features(_) => return Err(no_picture("features")),
         };
         write_picture(path, &picture)
@@ -81,7 +85,9 @@ pub fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
 /// Refuses a picture of answers that nobody can look at, before anything runs.
 pub fn check_picture(kind: AnswerKind) -> Result<()> {
     match kind {
-        AnswerKind::Classes | AnswerKind::Boxes | AnswerKind::PointLabels => Ok(()),
+        AnswerKind::Classes | AnswerKind::Boxes | AnswerKind::PointLabels | AnswerKind::Matches => {
+            Ok(())
+        }
         AnswerKind::Descriptor => Err(no_picture("descriptors")),
         AnswerKind::Features => Err(no_picture("features")),
     }
@@ -89,7 +95,7 @@ pub fn check_picture(kind: AnswerKind) -> Result<()> {
 
 fn no_picture(what: &str) -> Fail {
     Fail::usage(format!("there is no picture of {what}"))
-        .hint("--picture draws classes beside their image, and boxes and labels among their points")
+        .hint("--picture draws classes beside their image, boxes and labels among their points, and matches in both views")
 }
 
 /// The error for an input that has not what a picture is drawn on.

@@ -11,7 +11,7 @@ use percept_data::safetensors::SafetensorsWriter;
 use percept_graph::Tensor;
 use percept_models::answer::{Answer, AnswerKind};
 
-use super::{boxes, classes, labels, numbered};
+use super::{boxes, classes, labels, matches, numbered};
 use crate::fail::{Blame, Fail, Result};
 
 /// A file that takes what runs give, and appears when it is finished.
@@ -32,7 +32,7 @@ enum Form {
         width: usize,
     },
     /// A file per sample, numbered when there are several.
-    Labels {
+    PerSample {
         several: bool,
     },
 }
@@ -43,25 +43,27 @@ impl Saver {
         let columns: &[&str] = match kind {
             AnswerKind::Classes => &classes::COLUMNS,
             AnswerKind::Boxes => &boxes::COLUMNS,
+            AnswerKind::Matches => &matches::COLUMNS,
             AnswerKind::PointLabels | AnswerKind::Descriptor | AnswerKind::Features => &[],
         };
         let endings: &[&str] = match kind {
             AnswerKind::Classes | AnswerKind::Boxes => &["csv"],
             AnswerKind::PointLabels => &labels::ENDINGS,
             AnswerKind::Descriptor => &["npy"],
+            AnswerKind::Matches => &matches::ENDINGS,
             AnswerKind::Features => &[],
         };
         let ending = path.extension().and_then(|ending| ending.to_str());
         let file = match ending {
             Some("safetensors") => Form::Safetensors(Box::new(SafetensorsWriter::create(path)?)),
             Some("npz") => Form::Npz(Box::new(NpzWriter::create(path)?)),
+            Some("csv") if !columns.is_empty() => Form::Table(Box::new(table(path, columns)?)),
             Some(ending) if endings.contains(&ending) => match kind {
-                AnswerKind::PointLabels => Form::Labels { several },
                 AnswerKind::Descriptor => Form::Rows {
                     values: Vec::new(),
                     width: 0,
                 },
-                _ => Form::Table(Box::new(table(path, columns)?)),
+                _ => Form::PerSample { several },
             },
             _ => {
                 let own: String = endings
@@ -108,6 +110,7 @@ impl Saver {
                     let rows: Vec<Vec<String>> = match answer {
                         Answer::Classes(answer) => vectors(classes::rows(answer, top)),
                         Answer::Boxes(answer) => vectors(boxes::rows(answer)),
+                        Answer::Matches(answer) => vectors(matches::rows(answer)),
                         Answer::PointLabels(_) | Answer::Descriptor(_) | Answer::Features(_) => {
                             Vec::new()
                         }
@@ -131,13 +134,15 @@ impl Saver {
                     }
                 }
             }
-            Form::Labels { several } => {
+            Form::PerSample { several } => {
                 for (sample, answer) in samples.iter().zip(answers) {
-                    if let Answer::PointLabels(answer) = answer {
-                        let path = numbered(&self.path, several.then_some(self.written));
-                        labels::save(&path, sample, answer)?;
-                        self.written += 1;
+                    let path = numbered(&self.path, several.then_some(self.written));
+                    match answer {
+                        Answer::PointLabels(answer) => labels::save(&path, sample, answer)?,
+                        Answer::Matches(answer) => matches::save(&path, sample, answer)?,
+                        _ => continue,
                     }
+                    self.written += 1;
                 }
             }
         }
@@ -149,11 +154,11 @@ impl Saver {
         let what = match self.file {
             Form::Safetensors(file) => file.finish(&BTreeMap::new()).map(|()| "tensors")?,
             Form::Npz(file) => file.finish().map(|()| "tensors")?,
-            Form::Labels { .. } => "files",
             Form::Rows { values, width } => {
                 let rows = Tensor::from_values([self.written, width], values).bug()?;
                 write_npy(&self.path, &rows).map(|()| "rows")?
             }
+            Form::PerSample { .. } => "files",
             Form::Table(file) => file
                 .finish()
                 .map(|()| "rows")

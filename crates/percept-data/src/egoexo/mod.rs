@@ -93,7 +93,7 @@ impl std::fmt::Display for PairId {
 const MAX_ASPECT_DIFFERENCE: f64 = 0.02;
 
 /// A mask at the size of its image; one of another shape belongs to another image.
-fn fit_mask(mask: &Rle, image: &RgbImage) -> Result<Rle, MaskFault> {
+pub fn fit_mask(mask: &Rle, image: &RgbImage) -> Result<Rle, MaskFault> {
     let (height, width) = (image.height, image.width);
     if (mask.height(), mask.width()) == (height, width) {
         return Ok(mask.clone());

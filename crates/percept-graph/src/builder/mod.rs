@@ -20,6 +20,8 @@ pub struct Builder {
     current: ScopeId,
     taken: BTreeSet<String>,
     choice: Choice,
+    /// Modules that are called again: the path of such a call, and the path of the first.
+    again: Vec<(String, String)>,
     error: Option<GraphError>,
 }
 
@@ -57,6 +59,7 @@ impl Builder {
             current: ScopeId(0),
             taken: BTreeSet::new(),
             choice: Choice::whole(),
+            again: Vec::new(),
             error: None,
         }
     }
@@ -68,6 +71,7 @@ impl Builder {
         let params = graph.params.iter().map(|param| param.name.clone());
         Self {
             taken: nodes.chain(scopes).chain(params).collect(),
+            again: Vec::new(),
             graph,
             current: ScopeId(0),
             choice: Choice::whole(),
@@ -176,6 +180,37 @@ impl Builder {
         body: impl FnOnce(&mut Self) -> ValueId,
     ) -> ValueId {
         let path = self.claim(name);
+        self.scope(path, class, body)
+    }
+
+    /// A module that is called again, with the parameters of its first call. Its nodes count up: `backbone_2`.
+    pub fn module_again(
+        &mut self,
+        name: &str,
+        class: &str,
+        body: impl FnOnce(&mut Self) -> ValueId,
+    ) -> ValueId {
+        let first = self.path_of(name);
+        let (path, reused) = self.claim_call(first.clone());
+        if !reused {
+            let message = "it was not called before".to_owned();
+            self.fail(GraphError::BadConfig {
+                node: path.clone(),
+                message,
+            });
+        }
+        self.again.push((path.clone(), first));
+        let value = self.scope(path, class, body);
+        self.again.pop();
+        value
+    }
+
+    fn scope(
+        &mut self,
+        path: String,
+        class: &str,
+        body: impl FnOnce(&mut Self) -> ValueId,
+    ) -> ValueId {
         let id = ScopeId(self.graph.scopes.len());
         let parent = Some(self.current);
         self.graph.scopes.push(Scope {
@@ -222,7 +257,11 @@ impl Builder {
     }
 
     fn unread(&mut self, name: &str, shape: &[usize], trainable: bool) {
-        let name = self.claim(name);
+        let path = self.claim(name);
+        let name = self.first_path(&path);
+        if name != path {
+            return;
+        }
         self.graph.params.push(Parameter {
             name,
             shape: shape.to_vec(),
@@ -330,8 +369,13 @@ impl Builder {
         inputs: &[ValueId],
         is_module: bool,
     ) -> Vec<ValueId> {
-        let (name, reused) = self.claim_call(self.path_of(name));
-        let params = self.declare(&name, &op);
+        let path = self.path_of(name);
+        let (name, reused) = self.claim_call(path.clone());
+        let first = self.first_path(&path);
+        let params = match reused || first != path {
+            true => self.declared(&first, &op),
+            false => self.declare(&path, &op),
+        };
         let place = Place {
             name,
             scope: self.current,
@@ -468,14 +512,39 @@ impl Builder {
         (again, true)
     }
 
+    /// The path of the first call of what is called again.
+    fn first_path(&self, path: &str) -> String {
+        let calls = self.again.iter().rev();
+        calls.fold(path.to_owned(), |path, (again, first)| {
+            match path.strip_prefix(again.as_str()) {
+                Some(rest) if rest.is_empty() || rest.starts_with('.') => format!("{first}{rest}"),
+                _ => path,
+            }
+        })
+    }
+
+    /// The parameters of the first call of a node, which further calls share.
+    fn declared(&mut self, node: &str, op: &Op) -> Vec<ParamId> {
+        let mut ids = Vec::new();
+        for spec in op.params() {
+            let name = parameter_name(node, op, spec.name);
+            let mut known = self.graph.params.iter();
+            match known.position(|param| param.name == name && param.shape == spec.shape) {
+                Some(position) => ids.push(ParamId(position)),
+                None => {
+                    let message = format!("its first call had no {name} of this shape");
+                    let node = node.to_owned();
+                    self.fail(GraphError::BadConfig { node, message });
+                }
+            }
+        }
+        ids
+    }
+
     fn declare(&mut self, node: &str, op: &Op) -> Vec<ParamId> {
         let mut ids = Vec::new();
         for spec in op.params() {
-            // A parameter used as a value is the node itself (`cls_token`), not a member of it.
-            let name = match op {
-                Op::ParameterValue(_) => node.to_owned(),
-                _ => format!("{node}.{}", spec.name),
-            };
+            let name = parameter_name(node, op, spec.name);
             if self.graph.params.iter().any(|param| param.name == name) {
                 self.fail(GraphError::DuplicateName { name: name.clone() });
             }
@@ -491,6 +560,14 @@ impl Builder {
             });
         }
         ids
+    }
+}
+
+/// The state-dict name of a node's parameter. One that is used as a value is the node itself (`cls_token`), not a member of it.
+fn parameter_name(node: &str, op: &Op, member: &str) -> String {
+    match op {
+        Op::ParameterValue(_) => node.to_owned(),
+        _ => format!("{node}.{member}"),
     }
 }
 

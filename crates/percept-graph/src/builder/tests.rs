@@ -127,3 +127,37 @@ fn a_parameter_can_start_otherwise() {
         [Initializer::FanIn(27), Initializer::Constant(-2.19)]
     );
 }
+
+#[test]
+fn a_module_that_is_called_again_shares_its_parameters() {
+    let mut b = Builder::new("Net");
+    let x = b.input("x", [Dim::symbol("N"), 4.into()]);
+    let body = |b: &mut Builder, x| {
+        b.unread_parameter("spare", &[3]);
+        let y = b.linear("fc", x, 4, 4);
+        b.linear("fc", y, 4, 4)
+    };
+    let y = b.module("trunk", "Trunk", |b| body(b, x));
+    let y = b.module_again("trunk", "Trunk", |b| body(b, y));
+    b.output("y", y);
+    let graph = b.finish().unwrap();
+    let names: Vec<&str> = graph.params().iter().map(|p| p.name.as_str()).collect();
+    assert_eq!(names, ["trunk.spare", "trunk.fc.weight", "trunk.fc.bias"]);
+    let nodes: Vec<&str> = graph.nodes().iter().map(|n| n.name.as_str()).collect();
+    let calls = ["trunk.fc", "trunk.fc_2", "trunk_2.fc", "trunk_2.fc_2"];
+    assert_eq!(nodes, calls);
+    let weights = graph.nodes().iter().map(|node| node.params[0]);
+    assert!(
+        weights
+            .clone()
+            .all(|weight| weight == graph.nodes()[0].params[0])
+    );
+
+    let mut b = Builder::new("Net");
+    let x = b.input("x", [Dim::symbol("N"), 4.into()]);
+    let y = b.linear("fc", x, 4, 4);
+    let y = b.linear("fc", y, 4, 5);
+    b.output("y", y);
+    let error = b.finish().unwrap_err().to_string();
+    assert!(error.contains("fc.weight"), "{error}");
+}

@@ -5,6 +5,7 @@ mod classes;
 mod descriptor;
 mod features;
 mod labels;
+mod matches;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ pub use classes::{ClassHead, Classes, Prediction};
 pub use descriptor::{Descriptor, DescriptorHead};
 pub use features::{FeatureHead, Features};
 pub use labels::PointLabels;
+pub use matches::{Match, Matches};
 
 /// What a network says of one sample.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub enum Answer {
     PointLabels(PointLabels),
     /// A place in numbers.
     Descriptor(Descriptor),
+    /// Candidates by how well they match.
+    Matches(Matches),
     /// Features for other networks.
     Features(Features),
 }
@@ -42,6 +46,7 @@ pub enum AnswerKind {
     Boxes,
     PointLabels,
     Descriptor,
+    Matches,
     Features,
 }
 
@@ -52,6 +57,7 @@ impl fmt::Display for AnswerKind {
             Self::Boxes => "boxes",
             Self::PointLabels => "point labels",
             Self::Descriptor => "descriptor",
+            Self::Matches => "matches",
             Self::Features => "features",
         })
     }

@@ -26,6 +26,8 @@ pub enum PartKind {
     Images,
     /// LiDAR points, of a sensor as this dataset has it.
     Points(LidarConvention),
+    /// Masks of a picture.
+    Masks,
     /// Numbers, which the network takes as they are.
     Tensor,
 }
@@ -36,6 +38,7 @@ impl fmt::Display for PartKind {
             Self::Image => "image",
             Self::Images => "images",
             Self::Points(_) => "points",
+            Self::Masks => "masks",
             Self::Tensor => "tensor",
         })
     }
