@@ -6,6 +6,7 @@ mod bench;
 mod describe;
 mod export;
 mod mistakes;
+mod pairs;
 mod profile;
 mod run;
 mod stdout;

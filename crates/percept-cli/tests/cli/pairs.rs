@@ -1,0 +1,98 @@
+//! An object of one view, looked for among the masks of another.
+
+use std::path::{Path, PathBuf};
+
+use percept_data::masks::read_masks;
+
+use crate::asking::{assert_fails, json};
+use crate::percept;
+
+/// Small views: a backbone on them runs in a fraction of a second.
+const SMALL: [&str; 5] = ["run", "omama-small", "--size", "source=56x98", "dest=56x56"];
+
+/// The folders of one room's pairs.
+fn pairs(folder: &Path) -> Vec<PathBuf> {
+    let out = folder.join("pairs");
+    let make = "world make --kind egoexo --takes 1 --frames 1 --layout pairs --ego-size 56x56 --exo-size 98x56 -q --out";
+    let mut command = percept();
+    command.args(make.split(' ')).arg(&out).assert().success();
+    let found = std::fs::read_dir(&out).expect("the folder is there");
+    let found = found.map(|entry| entry.expect("an entry").path());
+    let mut found: Vec<PathBuf> = found.filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+#[test]
+fn an_object_is_found_among_masks_and_its_mask_saved() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = pairs(folder.path()).remove(0);
+    let part = |name: &str, file: &str| format!("{name}={}", pair.join(file).display());
+    let by_part = [
+        part("source", "source.jpg"),
+        part("source-mask", "source-mask.json"),
+        part("dest", "dest.jpg"),
+        part("dest-masks", "dest-masks.json"),
+    ];
+    let [saved, table] = ["found.png", "found.csv"].map(|name| folder.path().join(name));
+    let whole = json(
+        percept()
+            .args(SMALL)
+            .arg("--input")
+            .arg(&pair)
+            .arg("--save")
+            .arg(&table),
+    );
+    let parts = json(
+        percept()
+            .args(SMALL)
+            .arg("--input")
+            .args(by_part)
+            .arg("--save")
+            .arg(&saved),
+    );
+    let answer = &whole["answers"][0]["matches"];
+    assert_eq!(*answer, parts["answers"][0]["matches"]);
+
+    let candidates = read_masks(&pair.join("dest-masks.json")).unwrap();
+    let ranked = answer["candidates"].as_array().unwrap();
+    assert_eq!(ranked.len(), candidates.len());
+    let similarity = |place: usize| ranked[place]["similarity"].as_f64().unwrap();
+    assert!((1..ranked.len()).all(|place| similarity(place - 1) >= similarity(place)));
+    let best = answer["match"].as_u64().unwrap() as usize;
+    assert_eq!(read_masks(&saved).unwrap()[0], candidates[best]);
+    let rows = std::fs::read_to_string(&table).unwrap();
+    assert_eq!(rows.lines().count(), 1 + candidates.len());
+
+    let sure = ["--set", "threshold=0.99"];
+    let none = json(percept().args(SMALL).args(sure).arg("--input").arg(&pair));
+    assert!(none["answers"][0]["matches"]["match"].is_null());
+}
+
+#[test]
+fn pairs_that_lack_something_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = pairs(folder.path()).remove(0);
+    let source = format!("source={}", pair.join("source.jpg").display());
+    assert_fails(
+        percept().args(SMALL).args(["--input", &source]),
+        3,
+        &["no part `source-mask`"],
+    );
+    std::fs::write(pair.join("dest-masks.json"), "[]").unwrap();
+    assert_fails(
+        percept()
+            .args(SMALL)
+            .args(["--strict", "--input"])
+            .arg(&pair),
+        3,
+        &["dest-masks"],
+    );
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert_fails(
+        percept().args(SMALL).arg("--input").arg(&empty),
+        3,
+        &["empty", "a folder per pair"],
+    );
+}
