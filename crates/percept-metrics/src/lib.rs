@@ -8,5 +8,6 @@
 //! module says at its head what it computes.
 
 pub mod detection;
+pub mod matching;
 pub mod retrieval;
 pub mod segmentation;
