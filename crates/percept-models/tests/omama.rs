@@ -7,8 +7,10 @@ use std::sync::Arc;
 use percept_data::ModelWeights;
 use percept_data::masks::Rle;
 use percept_data::seeded::{Family, seeded_values};
-use percept_engine::{Mode, Options, Program};
-use percept_graph::{Builder, Dim, Graph, Tensor, differentiate};
+use percept_engine::{Mode, Options, Program, TrainStep};
+use percept_graph::{
+    AdamW, Builder, Dim, Graph, LEARNING_RATE, Optimiser, Tensor, Training, differentiate,
+};
 use percept_kernels::Cpu;
 use percept_models::answer::Matches;
 use percept_models::omama::{Matcher, Pooling, visible_cross_entropy};
@@ -272,4 +274,59 @@ fn both_views_share_one_backbone() {
     assert_eq!(of(&graph, "head.pos_embed_Q"), [1, 2584, 768]);
     let turned = build(&["direction=ego-to-exo"]);
     assert_eq!(of(&turned, "head.pos_embed_T"), [1, 2584, 768]);
+}
+
+#[test]
+fn five_steps_of_adamw_are_those_of_the_public_training() {
+    let (golden, after) = (golden(), Golden::fixture("omama_train5"));
+    let training = Training {
+        optimiser: Optimiser::AdamW(AdamW::default()),
+        clip_norm: None,
+    };
+    let (graph, _) = with_loss();
+    let step = training.graph(graph, "loss", |_| true);
+    let step = step.expect("every op has a gradient");
+    let seeds = MATCHER.graph().expect("the head builds");
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &seeds));
+    let options = Options {
+        mode: Mode::Exact,
+        ..Options::default()
+    };
+    let cpu = Cpu::new(2).expect("two threads");
+    let mut step = TrainStep::new(step, weights, cpu, options).expect("the step fits");
+    let inputs = with_truth(&golden);
+    let (losses, rates) = (after.values("losses"), after.values("lrs"));
+    assert_eq!(losses.len(), 5);
+    for (expected, rate) in losses.iter().zip(rates) {
+        let rate = Tensor::scalar(rate);
+        let mut inputs: Vec<(&str, &Tensor<'_>)> = inputs.iter().map(|(n, t)| (*n, t)).collect();
+        inputs.push((LEARNING_RATE, &rate));
+        let outputs = step.step(&inputs).expect("the step runs").to_tensors();
+        let loss = output(&outputs, "loss").to_f32()[0];
+        assert!(
+            (loss - expected).abs() <= 1e-5 * expected.max(1.0),
+            "{loss} {expected}"
+        );
+    }
+    let names: Vec<String> = step.state_names().map(str::to_owned).collect();
+    let mut compared = 0;
+    for name in names {
+        let stored = format!("after5.{name}");
+        if after.shape(&format!("{stored}.idx")).is_none() {
+            continue;
+        }
+        let got = step
+            .state(&name)
+            .expect("a parameter")
+            .to_f32()
+            .into_owned();
+        let indices = after.indices(&format!("{stored}.idx"));
+        let sampled: Vec<f32> = indices.into_iter().map(|index| got[index]).collect();
+        let worst = largest_difference(&sampled, &after.values(&format!("{stored}.val")), 1.0);
+        println!("{name}: {worst:.2e}");
+        // A step moves a weight by 8e-5 at most.
+        assert!(worst <= 1e-6, "{name}: {worst:.3e}");
+        compared += 1;
+    }
+    assert!(compared >= 23, "{compared}");
 }
