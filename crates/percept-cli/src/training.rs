@@ -198,6 +198,7 @@ fn blame_data(error: DataError) -> Fail {
         DataError::Points(error) => Fail::bad_input(error),
         DataError::Machine(error) => Fail::usage(error),
         DataError::Setting(error) => Fail::usage(error),
+        error @ DataError::NoFolder { .. } => Fail::usage(error),
     }
 }
 

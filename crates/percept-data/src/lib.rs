@@ -35,7 +35,7 @@ pub use load_report::{LoadError, LoadReport};
 pub use model_weights::{ModelWeights, ModelWeightsError};
 pub use percept_store::atomic;
 pub use prepare::{Prepare, SampleKey};
-pub use sample::{Datum, Sample, SampleError, Samples};
+pub use sample::{Datum, POSITION, Sample, SampleError, Samples};
 pub use setting::SettingError;
 pub use sliced::Sliced;
 

@@ -12,6 +12,9 @@ use crate::images::RgbImage;
 use crate::masks::Rle;
 use crate::points::{LidarFrame, PointsError};
 
+/// The part that says where a sample was: x, y, z in metres, f64.
+pub const POSITION: &str = "position";
+
 /// What one part of a sample holds.
 #[derive(Clone, Debug)]
 pub enum Datum {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::elastic::Axis;
+use crate::elastic::{Axis, Part};
 use crate::ops::{Op, Operator};
 use crate::{Bindings, Cost, Dim, GraphError, Initializer, TensorType};
 
@@ -84,6 +84,8 @@ pub struct Parameter {
     pub next: Option<ValueId>,
     /// The factors of each size, where one is a product that an elastic axis cuts within; else none.
     pub(crate) factors: Option<Vec<Vec<usize>>>,
+    /// The part of a larger parameter that it is, where training moves the larger one.
+    pub(crate) part: Option<Part>,
 }
 
 impl Parameter {
@@ -185,6 +187,8 @@ pub struct Graph {
     pub(crate) names: BTreeMap<String, ValueId>,
     pub(crate) requirements: Vec<Requirement>,
     pub(crate) axes: Vec<Axis>,
+    /// Whether training leaves its running statistics alone.
+    pub(crate) keeps_statistics: bool,
 }
 
 impl Graph {

@@ -38,7 +38,9 @@ pub use builder::Builder;
 pub use cost::{Amount, Cost, NodeCost, OpTotals};
 pub use dim::{Bindings, Dim};
 pub use dtype::{DType, Element};
-pub use elastic::{Axis, Choice, Level, Part, Price, PriceList, Slicing};
+pub use elastic::{
+    Axis, Choice, Level, Part, PartWeights, Price, PriceList, Scored, Searched, Slicing, Unit,
+};
 pub use error::GraphError;
 pub use graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,

@@ -2,16 +2,19 @@
 
 mod stored;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use percept_data::points::{LidarConvention, LidarFrame, Point};
+use percept_data::points::{LidarConvention, LidarFrame, Point, PointFormat, read_frame};
+use percept_data::safetensors::write_safetensors;
 use percept_data::seeded::{Family, Seeded, seeded_values};
-use percept_data::{ModelWeights, Sliced};
-use percept_engine::{Mode, Options, Program};
-use percept_graph::{Choice, Graph, PriceList, Slicing, Tensor};
+use percept_data::{Datum, ModelWeights, Sample, Sliced, TensorSource as _};
+use percept_engine::{Mode, Options, Program, run_reference};
+use percept_graph::{
+    Choice, Graph, PriceList, Slicing, StateKind, Tensor, ValueId, WeightSource as _, differentiate,
+};
 use percept_kernels::Cpu;
-use percept_models::lcpr::{CAMERA, DESCRIPTOR, Lcpr, RANGE, range_image};
+use percept_models::lcpr::{CAMERA, DESCRIPTOR, Lcpr, Mean, RANGE, TRIPLET, range_image};
 use percept_models::{Settings, zoo};
 use stored::{Golden, shared};
 
@@ -418,4 +421,236 @@ fn check_range_image(golden: &Golden, columns: usize) {
 #[test]
 fn the_range_image_of_a_real_sweep() {
     check_range_image(&Golden::fixture("lcpr_range_image"), 264);
+}
+
+/// The train step of the public network: two negatives, a positive and a query, in f64.
+#[test]
+fn gradients_of_the_public_train_step() {
+    let Some(folder) = shared("golden/lcpr") else {
+        return;
+    };
+    let golden = Golden::open(&folder.join("train_step.safetensors"));
+    let network = whole();
+    let graph = Lcpr::PUBLIC
+        .training_graph(&Choice::whole(), Mean::All)
+        .unwrap()
+        .in_training();
+    let loss = graph.find("loss").unwrap();
+    let params: Vec<(String, ValueId)> = graph
+        .states()
+        .iter()
+        .filter(|state| state.kind == StateKind::Parameter)
+        .map(|state| (state.name.clone(), state.value))
+        .collect();
+    let buffers: Vec<(String, ValueId)> = graph
+        .states()
+        .iter()
+        .filter(|state| state.kind == StateKind::Buffer)
+        .map(|state| (state.name.clone(), state.next))
+        .collect();
+    let wrt: Vec<ValueId> = params.iter().map(|(_, value)| *value).collect();
+    let made = differentiate(graph, loss, &wrt).unwrap();
+    let mut graph = made.graph;
+    for (name, value) in &params {
+        if let Some(gradient) = made.gradients.get(value) {
+            graph = graph.with_output(&format!("grad.{name}"), *gradient);
+        }
+    }
+    for (name, next) in &buffers {
+        graph = graph.with_output(&format!("buf.{name}"), *next);
+    }
+    let [camera, range] = inputs([64, 64], [8, 96], 4);
+    let rows = [vec![3, 3], vec![2, 2], vec![0, 1]];
+    let rows = rows.map(|rows: Vec<i32>| Tensor::from_values([2], rows).unwrap());
+    let mut given = vec![(CAMERA, &camera), (RANGE, &range)];
+    given.extend(TRIPLET.into_iter().zip(&rows));
+    let outputs = run_reference::<f64>(&graph, &weights(&network), &given).unwrap();
+    let output = |name: &str| {
+        let found = outputs.iter().find(|(output, _)| output == name);
+        found.map(|(_, tensor)| &tensor.data)
+    };
+    let loss = output("loss").unwrap()[0];
+    let expected = golden.doubles("loss.f64")[0];
+    println!("loss {loss} {expected}");
+    assert!(
+        (loss - expected).abs() <= 1e-6 * expected.abs(),
+        "{loss} {expected}"
+    );
+    let (mut compared, mut worst) = (0, 0.0f64);
+    for (name, _) in &params {
+        let stored = format!("grad.{name}.norm.f64");
+        if golden.shape(&stored).is_none() {
+            continue;
+        }
+        let norm = golden.doubles(&stored)[0];
+        // Mathematically zero (a bias in front of a batch norm): noise there and here.
+        if norm < 1e-9 {
+            continue;
+        }
+        let got = output(&format!("grad.{name}")).unwrap_or_else(|| panic!("{name}"));
+        let places = golden.indices(&format!("grad.{name}.index"));
+        let values = golden.doubles(&format!("grad.{name}.value.f64"));
+        let scale = norm / (got.len() as f64).sqrt();
+        for (&place, want) in places.iter().zip(&values) {
+            let difference = (got[place] - want).abs() / scale.max(want.abs());
+            worst = worst.max(difference);
+            assert!(difference <= 1e-4, "{name}: {} {want}", got[place]);
+        }
+        let own = got.iter().map(|v| v * v).sum::<f64>().sqrt();
+        assert!((own - norm).abs() <= 1e-5 * norm, "{name}: {own} {norm}");
+        compared += 1;
+    }
+    println!("{compared} gradients, largest difference {worst:.1e} of their deviation");
+    assert!(compared > 200, "{compared}");
+    for (name, _) in &buffers {
+        let stored = format!("buf.{name}.sum.f64");
+        if golden.shape(&stored).is_some() {
+            let want = golden.doubles(&stored)[0];
+            let got: f64 = output(&format!("buf.{name}")).unwrap().iter().sum();
+            assert!(
+                (got - want).abs() <= 1e-6 * want.abs().max(1.0),
+                "{name}: {got} {want}"
+            );
+        }
+    }
+}
+
+/// A part learns into the whole: its gradient is that of the whole's leading part, and zero elsewhere.
+#[test]
+fn gradients_of_a_part_are_whole_and_zero_outside() {
+    let tiny_network = Lcpr {
+        width: 8,
+        features: 8,
+        clusters: 4,
+        descriptor: 4,
+    };
+    let whole = tiny_network
+        .training_graph(&Choice::whole(), Mean::Active)
+        .unwrap();
+    let choice = Choice::whole()
+        .with("fusion2.mid", 2)
+        .with("fusion1.heads", 1)
+        .with("netvlad.clusters", 2)
+        .with("stage3.inner", 3);
+    let part = tiny_network.training_graph(&choice, Mean::Active).unwrap();
+    let graph = part.as_part_of(&whole).unwrap().in_training();
+    let loss = graph.find("loss").unwrap();
+    let states: Vec<(String, ValueId)> = graph
+        .states()
+        .iter()
+        .filter(|state| state.kind == StateKind::Parameter)
+        .map(|state| (state.name.clone(), state.value))
+        .collect();
+    // Statistics are other ones in every part, so a part leaves the whole's alone.
+    assert!(
+        graph
+            .states()
+            .iter()
+            .all(|s| s.kind != StateKind::Buffer || s.next == s.value)
+    );
+    let wrt: Vec<ValueId> = states.iter().map(|(_, value)| *value).collect();
+    let made = differentiate(graph, loss, &wrt).unwrap();
+    let mut graph = made.graph;
+    for (name, value) in &states {
+        if let Some(gradient) = made.gradients.get(value) {
+            graph = graph.with_output(name, *gradient);
+        }
+    }
+    let [camera, range] = inputs([32, 32], [8, 32], 4);
+    let rows = [vec![3, 0], vec![2, 1], vec![0, 2]];
+    let rows = rows.map(|rows: Vec<i32>| Tensor::from_values([2], rows).unwrap());
+    let mut given = vec![(CAMERA, &camera), (RANGE, &range)];
+    given.extend(TRIPLET.into_iter().zip(&rows));
+    let whole_weights = ModelWeights::seeded(Family::Lcpr, &whole);
+    let outputs = run_reference::<f64>(&graph, &whole_weights, &given).unwrap();
+    let of = |name: &str| &outputs.iter().find(|(o, _)| o == name).unwrap().1;
+    let hidden = of("netvlad_i.hidden1_weights");
+    assert_eq!(hidden.shape, [32, 4]);
+    for (place, value) in hidden.data.iter().enumerate() {
+        // Rows are features x clusters; the last two clusters of four are left out.
+        let is_out = place / 4 % 4 >= 2;
+        assert_eq!(*value == 0.0, is_out, "{place}");
+    }
+    let heads = of("fusion1.atten.w_q.weight");
+    assert_eq!(heads.shape, [8, 8]);
+    assert!(heads.data[16..].iter().all(|v| *v == 0.0));
+    assert!(heads.data[..16].iter().any(|v| *v != 0.0));
+}
+
+/// LiDAR alone: two scans of one street are nearer to each other than to one of another street.
+#[test]
+fn neighbouring_kitti_scans_are_neighbours() {
+    let Some(folder) = shared("data/place") else {
+        return;
+    };
+    let model = zoo::build("lcpr", &Settings::none()).unwrap();
+    let model = model.without(CAMERA).unwrap();
+    let weights = Arc::new(ModelWeights::seeded(Family::Lcpr, &model.graph));
+    let cpu = Cpu::new(2).unwrap();
+    let mut program = Program::new(
+        model.graph.clone(),
+        weights,
+        Cpu::new(2).unwrap(),
+        Options::default(),
+    );
+    let mut describe = |scan: &str| -> Vec<f64> {
+        let frame = read_frame(
+            &folder.join(format!("{scan}.bin")),
+            Some(PointFormat::Kitti),
+        )
+        .unwrap();
+        assert_eq!(frame.convention, LidarConvention::Kitti);
+        let sample = Sample::of(scan, RANGE, Datum::Frame(Box::new(frame)));
+        let example = model.example(&cpu, &sample).unwrap();
+        let inputs: Vec<(&str, &Tensor<'_>)> = [CAMERA, RANGE]
+            .map(|name| (name, example.get(name).unwrap()))
+            .to_vec();
+        program.run(&inputs).unwrap().to_tensors()[0]
+            .1
+            .to_f64()
+            .into_owned()
+    };
+    let [a, b, c] = ["000094", "000095", "000198"].map(&mut describe);
+    let distance = |x: &[f64], y: &[f64]| -> f64 {
+        x.iter()
+            .zip(y)
+            .map(|(x, y)| (x - y).powi(2))
+            .sum::<f64>()
+            .sqrt()
+    };
+    println!(
+        "94 to 95: {}, to 198: {}",
+        distance(&a, &b),
+        distance(&a, &c)
+    );
+    assert!(distance(&a, &b) < distance(&a, &c));
+}
+
+/// A ResNet-18 file is what training begins with: the LiDAR's stages are copies of the cameras'.
+#[test]
+fn a_resnet18_is_taken_for_both_streams() {
+    let resnet = zoo::build("resnet18", &Settings::none()).unwrap();
+    let source = Seeded::of(resnet.family, &resnet.graph);
+    let tensors: Vec<(String, Tensor<'_>)> = resnet
+        .graph
+        .params()
+        .iter()
+        .map(|param| (param.name.clone(), source.read(&param.name).unwrap()))
+        .collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("resnet18.safetensors");
+    write_safetensors(&path, &tensors, &BTreeMap::new()).unwrap();
+    let model = zoo::build("lcpr", &Settings::none()).unwrap();
+    let layouts = model.other_layouts.iter();
+    let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
+    let (weights, report) = ModelWeights::open_partly(&path, &model.graph, layouts).unwrap();
+    // 100 of the cameras' tensors without the classifier, and 75 of three LiDAR stages.
+    assert_eq!(report.matched, 175);
+    let shape = [128, 64, 3, 3];
+    let [camera, lidar] = ["layer2_i", "layer2_l"].map(|stage| {
+        let name = format!("{stage}.0.conv1.weight");
+        weights.read(&name, &shape).unwrap().into_owned()
+    });
+    assert_eq!(camera, *source.read_f32("layer2.0.conv1.weight").unwrap());
+    assert_eq!(camera, lidar);
 }

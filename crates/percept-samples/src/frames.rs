@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use percept_data::points::{LidarDataset, LidarFrame, PointFormat, PointsError, read_frame};
-use percept_data::{Datum, Sample, SampleError, Samples};
+use percept_data::{Datum, POSITION, Sample, SampleError, Samples};
 use percept_models::intake::{Part, PartKind};
 
+use crate::OpenOptions;
 use crate::error::OpenError;
 use crate::images::files_in;
 use crate::places::position;
-use crate::{OpenOptions, POSITION};
 
 /// How names of point files end.
 const ENDINGS: [&str; 4] = [".bin", ".pcd", ".ply", ".npy"];

@@ -40,7 +40,7 @@ use frames::Frames;
 pub use given::Given;
 use images::Images;
 use pairs::{MaskFiles, Pairs, Rooms};
-pub use places::{POSITION, Places};
+pub use places::Places;
 use seeded::SeededSamples;
 use street::Street;
 use tensors::TensorFiles;

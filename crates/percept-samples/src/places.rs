@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use percept_data::{Datum, Sample, SampleError, Samples};
+use percept_data::{Datum, POSITION, Sample, SampleError, Samples};
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
 use percept_models::Model;
@@ -10,9 +10,6 @@ use percept_models::intake::{Part, PartKind};
 use percept_world::{CameraRig, Pass, PictureSize, World, WorldConfig, WorldKind};
 
 use crate::error::OpenError;
-
-/// The part that says where a sample was: x, y, z in metres, f64.
-pub const POSITION: &str = "position";
 
 /// A position as a part of a sample.
 pub(crate) fn position(metres: [f64; 3]) -> Datum {

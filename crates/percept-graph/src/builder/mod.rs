@@ -53,6 +53,7 @@ impl Builder {
             names: BTreeMap::new(),
             requirements: Vec::new(),
             axes: Vec::new(),
+            keeps_statistics: false,
         };
         Self {
             graph,
@@ -269,6 +270,7 @@ impl Builder {
             trainable,
             next: None,
             factors: None,
+            part: None,
         });
     }
 
@@ -557,6 +559,7 @@ impl Builder {
                 trainable,
                 next: None,
                 factors: None,
+                part: None,
             });
         }
         ids

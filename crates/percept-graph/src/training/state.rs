@@ -1,25 +1,46 @@
 //! Parameters, running statistics and random counters as state: what a network must be before it can learn.
 
+use crate::elastic::{Part, Slicing};
 use crate::graph::{Graph, Input, State, StateKind, Value, ValueId, ValueSource};
-use crate::ops::{BatchNormTraining, Op, RandomDropout};
-use crate::{Dim, TensorType};
+use crate::graph::{Node, NodeId, ScopeChild, ScopeId};
+use crate::ops::{BatchNormTraining, Op, Operator, RandomDropout, Reshape, Slice};
+use crate::{Dim, GraphError, TensorType};
 
 /// The input of a training graph with dropout: a seed and a step, from which every random number follows.
 pub const RANDOM_COUNTER: &str = "random_counter";
 
 impl Graph {
+    /// The same network as a part of a wider one: in training its parameters are read out of the wider one's, whose gradients
+    /// are zero outside of the part. Its running statistics stay as they are, because they are other ones in every part.
+    pub fn as_part_of(mut self, whole: &Graph) -> Result<Self, GraphError> {
+        let slicing = Slicing::between(whole, &self)?;
+        for param in &mut self.params {
+            param.part = slicing.part(&param.name).cloned();
+            if let Some(wide) = whole.params.iter().find(|wide| wide.name == param.name) {
+                param.init = wide.init;
+            }
+        }
+        self.keeps_statistics = !slicing.is_whole();
+        Ok(self)
+    }
+
     /// The same network with its parameters and buffers as state that nodes read as values. Every value keeps its id.
     pub fn with_state(mut self) -> Self {
         if self.nodes.iter().all(|node| node.params.is_empty()) {
             return self;
         }
         let mut value_of = Vec::new();
+        let mut parts: Vec<(String, ValueId, Part)> = Vec::new();
         for param in &self.params {
             let value = ValueId(self.values.len());
+            let shape = param.part.as_ref().map_or(&param.shape, |part| &part.whole);
             self.values.push(Value {
-                ty: TensorType::f32(param.shape.iter().map(|&size| Dim::from(size))),
+                ty: TensorType::f32(shape.iter().map(|&size| Dim::from(size))),
                 source: ValueSource::State(self.states.len()),
             });
+            if let Some(part) = &param.part {
+                parts.push((param.name.clone(), value, part.clone()));
+            }
             self.states.push(State {
                 name: param.name.clone(),
                 kind: match param.trainable {
@@ -31,12 +52,74 @@ impl Graph {
             });
             value_of.push(value);
         }
+        let cuts = self.prepend_cuts(&parts);
+        for value in &mut value_of {
+            let cut = parts
+                .iter()
+                .zip(&cuts)
+                .find(|((_, whole, _), _)| whole == value);
+            if let Some((_, cut)) = cut {
+                *value = *cut;
+            }
+        }
         for node in &mut self.nodes {
             let params = std::mem::take(&mut node.params);
             let values = params.iter().map(|param| value_of[param.index()]);
             node.inputs.extend(values);
         }
         self
+    }
+
+    /// Puts nodes in front of all others that cut parts out of whole parameters; gives the values of the parts.
+    fn prepend_cuts(&mut self, parts: &[(String, ValueId, Part)]) -> Vec<ValueId> {
+        let mut nodes: Vec<Node> = Vec::new();
+        let mut cut_values = Vec::new();
+        for (name, whole, part) in parts {
+            let mut value = *whole;
+            for (number, op) in cutting(part).into_iter().enumerate() {
+                let ty = op.infer(&[&self.values[value.index()].ty]);
+                let ty = ty.expect("a part lies within its whole").remove(0);
+                let id = NodeId(nodes.len());
+                let made = ValueId(self.values.len());
+                self.values.push(Value {
+                    ty,
+                    source: ValueSource::Node(id, 0),
+                });
+                nodes.push(Node {
+                    id,
+                    name: format!("{name}.part_{number}"),
+                    op,
+                    inputs: vec![value],
+                    outputs: vec![made],
+                    params: Vec::new(),
+                    scope: ScopeId(0),
+                    is_module: false,
+                });
+                value = made;
+            }
+            cut_values.push(value);
+        }
+        let count = nodes.len();
+        let own = self.values.len() - count;
+        for value in &mut self.values[..own] {
+            if let ValueSource::Node(id, _) = &mut value.source {
+                id.0 += count;
+            }
+        }
+        for node in &mut self.nodes {
+            node.id.0 += count;
+        }
+        for scope in &mut self.scopes {
+            for child in &mut scope.children {
+                if let ScopeChild::Node(id) = child {
+                    id.0 += count;
+                }
+            }
+        }
+        let children = (0..count).map(|number| ScopeChild::Node(NodeId(number)));
+        self.scopes[0].children.splice(0..0, children);
+        self.nodes.splice(0..0, nodes);
+        cut_values
     }
 
     /// The network as it trains: parameters are state, batch norms take the batch's statistics, dropouts drop.
@@ -73,7 +156,9 @@ impl Graph {
                 unreachable!("a batch norm has running statistics")
             };
             for (state, next) in [(mean, added[2]), (variance, added[3])] {
-                if let ValueSource::State(position) = graph.values[state.index()].source {
+                if let ValueSource::State(position) = graph.values[state.index()].source
+                    && !graph.keeps_statistics
+                {
                     graph.states[position].next = next;
                 }
             }
@@ -123,4 +208,42 @@ impl Graph {
         });
         value
     }
+}
+
+/// The ops that cut a part out of its whole: one axis for each factor, a slice of those that are cut, and the part's shape.
+fn cutting(part: &Part) -> Vec<Op> {
+    let dims = |sizes: &[usize]| sizes.iter().map(|&size| Dim::from(size)).collect();
+    let whole: Vec<usize> = part.factors().iter().map(|[whole, _]| *whole).collect();
+    let kept: Vec<usize> = part.factors().iter().map(|[_, kept]| *kept).collect();
+    let mut ops: Vec<Op> = Vec::new();
+    if whole != part.whole {
+        ops.push(
+            Reshape {
+                shape: dims(&whole),
+            }
+            .into(),
+        );
+    }
+    for (axis, (whole, kept)) in whole.iter().zip(&kept).enumerate() {
+        if whole != kept {
+            let (start, length) = (Dim::from(0), Dim::from(*kept));
+            ops.push(
+                Slice {
+                    axis,
+                    start,
+                    length,
+                }
+                .into(),
+            );
+        }
+    }
+    if kept != part.narrow {
+        ops.push(
+            Reshape {
+                shape: dims(&part.narrow),
+            }
+            .into(),
+        );
+    }
+    ops
 }

@@ -1,11 +1,13 @@
 //! LCPR in the zoo.
 
 use percept_data::seeded::Family;
+use percept_graph::Graph;
 
+use super::lesson::PLACES;
 use super::{DESCRIPTOR, LEVELS, Lcpr, PlaceIntake};
 use crate::answer::DescriptorHead;
 use crate::zoo::{Entry, Parts};
-use crate::{AxisGroups, ChosenSettings, ModelError, Setting};
+use crate::{AxisGroups, ChosenSettings, ModelError, OtherLayout, Setting};
 
 /// VertConv's middle and the heads, block by block.
 const FUSION: AxisGroups = &[
@@ -82,14 +84,38 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "LCPR: a place's descriptor from six cameras and a LiDAR, elastic, the public layout",
         &PUBLIC,
         |name, settings| build(name, settings, &PUBLIC, [256, 704], [32, 1056]),
-    ),
+    )
+    .taught_by(PLACES),
     Entry::new(
         "lcpr-small",
         "LCPR, narrow enough to be trained on a plain CPU",
         &SMALL,
         |name, settings| build(name, settings, &SMALL, [64, 176], [32, 264]),
-    ),
+    )
+    .taught_by(PLACES),
 ];
+
+/// The tensors of a ResNet-18 that both streams begin with: (its name, ours). The LiDAR's stages are copies of the cameras'.
+fn resnet_names(graph: &Graph) -> Vec<(String, String)> {
+    let ours = graph.params().iter().map(|param| &param.name);
+    ours.filter_map(|ours| {
+        let (module, rest) = ours.split_once('.')?;
+        let public = module.strip_suffix("_i").or(module.strip_suffix("_l"))?;
+        let shared = public.starts_with("layer") || ["conv1", "bn1"].contains(&public);
+        shared.then(|| (format!("{public}.{rest}"), ours.clone()))
+    })
+    .collect()
+}
+
+/// The network that settings describe.
+pub(super) fn configured(settings: &ChosenSettings) -> Lcpr {
+    Lcpr {
+        width: settings.count("width"),
+        features: settings.count("features"),
+        clusters: settings.count("clusters"),
+        descriptor: settings.count("descriptor"),
+    }
+}
 
 fn build(
     model: &'static str,
@@ -98,12 +124,7 @@ fn build(
     camera: [usize; 2],
     range: [usize; 2],
 ) -> Result<Parts, ModelError> {
-    let network = Lcpr {
-        width: settings.count("width"),
-        features: settings.count("features"),
-        clusters: settings.count("clusters"),
-        descriptor: settings.count("descriptor"),
-    };
+    let network = configured(settings);
     if !network.width.is_multiple_of(4) {
         let message = format!(
             "setting `width` is {}, which must be a multiple of 4: the attention has 4 heads",
@@ -113,8 +134,13 @@ fn build(
     }
     let graph = network.graph(&settings.levels(declared))?;
     let intake = PlaceIntake::new(camera, range);
+    let resnet18 = OtherLayout {
+        name: "ResNet-18",
+        renames: resnet_names(&graph),
+    };
     Ok(Parts {
         family: Family::Lcpr,
+        other_layouts: vec![resnet18],
         ..Parts::new(graph, intake, DescriptorHead { output: DESCRIPTOR })
     })
 }

@@ -10,8 +10,10 @@
 mod entries;
 mod fusion;
 mod intake;
+mod lesson;
 mod netvlad;
 mod range_image;
+mod triplet;
 
 use percept_graph::{Builder, Choice, Conv2d, Dim, Graph, GraphError, MaxPool2d, Normalize};
 
@@ -21,6 +23,7 @@ use fusion::{Fusion, VertConv, panorama};
 pub use intake::{CAMERA, PlaceIntake, RANGE};
 use netvlad::NetVlad;
 pub use range_image::{RangeImage, range_image};
+pub use triplet::{MARGIN, Mean, TRIPLET};
 
 /// Cameras around the vehicle.
 pub const CAMERAS: usize = 6;

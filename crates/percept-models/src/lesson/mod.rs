@@ -43,6 +43,9 @@ pub enum DataKind {
     Pictures,
     /// LiDAR sweeps with boxes around objects; built in are towns of the synthetic world.
     Sweeps,
+    /// Frames of cameras and LiDAR with their positions, of drives that come by the same places; built in are towns of the
+    /// synthetic world.
+    Places,
 }
 
 /// What a run says about the lesson.

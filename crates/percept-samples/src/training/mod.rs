@@ -1,5 +1,6 @@
 //! What a run learns from: a folder of pictures or sweeps, or the built-in birds or towns.
 
+mod places;
 mod sweeps;
 
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use percept_models::lesson::DataKind;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use places::PlacesSettings;
 pub use sweeps::WorldSettings;
 
 /// Side of the birds where nobody asks for another.
@@ -33,6 +35,8 @@ pub struct DataConfig {
     pub birds: BirdsSettings,
     /// The built-in towns.
     pub world: WorldSettings,
+    /// The built-in towns that are toured several times.
+    pub places: PlacesSettings,
 }
 
 impl Default for DataConfig {
@@ -42,6 +46,7 @@ impl Default for DataConfig {
             hold_out: 0.2,
             birds: BirdsSettings::default(),
             world: WorldSettings::default(),
+            places: PlacesSettings::default(),
         }
     }
 }
@@ -90,6 +95,12 @@ pub enum DataError {
     /// Threads to render the world with.
     #[error(transparent)]
     Machine(#[from] CpuError),
+    /// A folder where none can be taken.
+    #[error("data.folder: {reason}")]
+    NoFolder {
+        /// Why.
+        reason: &'static str,
+    },
     /// A setting that makes no sense.
     #[error(transparent)]
     Setting(#[from] SettingError),
@@ -106,6 +117,7 @@ impl DataConfig {
         match kind {
             DataKind::Pictures => self.pictures(seed, side),
             DataKind::Sweeps => self.sweeps(),
+            DataKind::Places => self.toured(),
         }
     }
 
@@ -121,6 +133,19 @@ impl DataConfig {
             Some(folder) => sweeps::read_folder(folder, self.held_out()?, self.world.sweeps)?,
             None => self.world.render(&Cpu::new(RENDERING_THREADS)?)?,
         };
+        Ok(TrainData {
+            training: Arc::new(training),
+            testing: Arc::new(testing),
+            ignored: Vec::new(),
+        })
+    }
+
+    fn toured(&self) -> Result<TrainData, DataError> {
+        if self.folder.is_some() {
+            let reason = "places are learned from the synthetic world alone as yet";
+            return Err(DataError::NoFolder { reason });
+        }
+        let [training, testing] = self.places.render(&Cpu::new(RENDERING_THREADS)?)?;
         Ok(TrainData {
             training: Arc::new(training),
             testing: Arc::new(testing),

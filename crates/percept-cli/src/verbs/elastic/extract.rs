@@ -85,7 +85,7 @@ pub fn run(args: &ExtractArgs, common: &Common) -> Result<Outcome> {
 }
 
 /// The first node that has a part of its parameters only.
-fn first_narrowed(graph: &Graph, slicing: &Slicing) -> Option<NodeId> {
+pub fn first_narrowed(graph: &Graph, slicing: &Slicing) -> Option<NodeId> {
     let narrowed = graph.nodes().iter().find(|node| {
         let mut names = node.params.iter().map(|&id| &graph.param(id).name);
         names.any(|name| slicing.part(name).is_some())

@@ -1,6 +1,7 @@
 //! `percept elastic`: many networks in one set of weights.
 
 mod extract;
+mod search;
 mod show;
 
 use clap::Subcommand;
@@ -16,6 +17,7 @@ use crate::outcome::Outcome;
   percept elastic show lcpr --granularity 2,2/3,1/4,4/1,2 --set stages=2,2,2,2
   percept elastic extract lcpr --granularity 1,1/2,2/3,3/4,4 --to part.safetensors
   percept elastic extract lcpr-small --granularity 2,2/2,2/2,2/2,2 --recalibrate 64 --to part.safetensors
+  percept elastic search lcpr-small --budget macs=70%
   percept run lcpr --weights part.safetensors
 
 A part is chosen by levels of elastic settings (`percept models NAME` lists them), with every verb.")]
@@ -28,11 +30,13 @@ pub struct Args {
 enum Verb {
     Show(show::ShowArgs),
     Extract(extract::ExtractArgs),
+    Search(search::SearchArgs),
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     match &args.verb {
         Verb::Show(args) => show::run(args),
         Verb::Extract(args) => extract::run(args, common),
+        Verb::Search(args) => search::run(args, common),
     }
 }

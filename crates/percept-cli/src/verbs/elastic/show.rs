@@ -21,7 +21,7 @@ pub struct ShowArgs {
 }
 
 /// The network with other levels of its axes.
-fn narrowed(
+pub fn narrowed(
     entry: &Entry,
     model: &Model,
     choice: &Choice,

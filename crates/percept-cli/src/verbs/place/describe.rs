@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use percept_data::{Sample, Samples};
+use percept_data::{POSITION, Sample, Samples};
 use percept_engine::Program;
 use percept_graph::Tensor;
 use percept_models::Model;
 use percept_models::answer::{Answer, AnswerKind};
-use percept_places::{Mode, Place};
-use percept_samples::{Given, OpenOptions, POSITION, Places, open};
+use percept_places::{Mode, Place, PlaceIndex};
+use percept_samples::{Given, OpenOptions, Places, open};
 use percept_world::{WorldConfig, WorldKind};
 
-use super::NetworkArgs;
+use super::{IndexFile, NetworkArgs};
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{ShapeArgs, note_left_out};
 use crate::options::{Common, EngineArgs};
@@ -138,15 +138,61 @@ pub struct Describer {
     program: Program,
 }
 
+/// An index, and what describes places for it.
+#[derive(clap::Args, Clone, Debug)]
+pub struct DescribeArgs {
+    #[command(flatten)]
+    pub index: IndexFile,
+    #[command(flatten)]
+    pub network: NetworkArgs,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    #[command(flatten)]
+    pub engine: EngineArgs,
+}
+
+impl DescribeArgs {
+    /// The index, for reading, and a network whose descriptors it takes.
+    pub fn ask(&self, common: &Common) -> Result<(PlaceIndex, Describer)> {
+        let describer = Describer::new(self, common)?;
+        let index = PlaceIndex::read(&self.index.path)?;
+        index.check(&describer.mode()?)?;
+        note_recovery(&index, common);
+        if index.is_empty() {
+            return Err(Fail::bad_input(format!(
+                "{}: it holds no places",
+                self.index.path.display()
+            )));
+        }
+        Ok((index, describer))
+    }
+}
+
+/// Says what an index lost before it was opened.
+pub fn note_recovery(index: &PlaceIndex, common: &Common) {
+    let recovery = index.recovery();
+    if recovery.torn_bytes > 0 {
+        common.note(format_args!(
+            "{}: the last {} bytes were cut off while they were written, and are left out",
+            index.path().display(),
+            recovery.torn_bytes
+        ));
+    }
+    for damaged in &recovery.damaged {
+        common.note(format_args!(
+            "{}: damaged from byte {} to {}; places there are lost",
+            index.path().display(),
+            damaged.start,
+            damaged.end
+        ));
+    }
+}
+
 impl Describer {
-    pub fn new(
-        network: &NetworkArgs,
-        shape: &ShapeArgs,
-        engine: &EngineArgs,
-        common: &Common,
-    ) -> Result<Self> {
-        let chosen = network.chosen()?;
-        let model = shape.sized(chosen.build()?)?;
+    pub fn new(args: &DescribeArgs, common: &Common) -> Result<Self> {
+        let engine = &args.engine;
+        let chosen = args.network.chosen()?;
+        let model = args.source.shape.sized(chosen.build()?)?;
         if model.head.kind() != AnswerKind::Descriptor {
             return Err(Fail::usage(format!(
                 "{} gives {}, no descriptors",

@@ -2,48 +2,36 @@
 
 use std::collections::BTreeMap;
 
-use percept_places::{Evaluation, NEAR_M, Place, PlaceIndex, evaluate};
+use percept_places::{Evaluation, NEAR_M, Place, evaluate};
 use percept_report::Table;
 use percept_world::{Heading, Pass};
 use serde_json::json;
 
-use super::describe::{Describer, Drives, SourceArgs};
-use super::index::note_recovery;
-use super::{IndexFile, NetworkArgs};
+use super::describe::{DescribeArgs, Drives};
 use crate::fail::{Fail, Result};
-use crate::options::{Common, EngineArgs};
+use crate::options::Common;
 use crate::outcome::Outcome;
 
 /// Describe frames whose positions are known and count how often an index finds their places
 #[derive(clap::Args)]
 pub struct EvalArgs {
     #[command(flatten)]
-    index: IndexFile,
-    #[command(flatten)]
-    network: NetworkArgs,
-    #[command(flatten)]
-    source: SourceArgs,
-    #[command(flatten)]
-    engine: EngineArgs,
+    describe: DescribeArgs,
     /// Metres within which an answer is right
     #[arg(long, value_name = "METRES", default_value_t = NEAR_M)]
     near: f64,
 }
 
 pub fn run(args: &EvalArgs, common: &Common) -> Result<Outcome> {
-    let mut describer = Describer::new(&args.network, &args.source.shape, &args.engine, common)?;
-    let index = PlaceIndex::read(&args.index.path)?;
-    index.check(&describer.mode()?)?;
-    note_recovery(&index, common);
+    let DescribeArgs { source, .. } = &args.describe;
+    let (index, mut describer) = args.describe.ask(common)?;
     let cpu = common.cpu()?;
-    let source = args
-        .source
-        .open(&describer.model, Drives::Later, cpu.threads())?;
+    let source = source.open(&describer.model, Drives::Later, cpu.threads())?;
     let mut by_way: BTreeMap<&'static str, Vec<Place>> = BTreeMap::new();
     let mut all: Vec<Place> = Vec::new();
     describer.each(&source, common, |number, place, _| {
         if let Some(frames) = source.frames_per_pass {
-            let way = match Pass::new(args.source.seed, number / frames).heading {
+            let way = match Pass::new(args.describe.source.seed, number / frames).heading {
                 Heading::Same => "same heading, other lane",
                 Heading::Opposite => "opposite heading",
             };
@@ -97,7 +85,7 @@ pub fn run(args: &EvalArgs, common: &Common) -> Result<Outcome> {
         .map(|(way, figures)| ((*way).to_owned(), json!(figures)))
         .collect();
     let record = json!({
-        "index": args.index.path.display().to_string(), "places": index.len(), "near_m": args.near,
+        "index": index.path().display().to_string(), "places": index.len(), "near_m": args.near,
         "figures": figures,
     });
     Ok(Outcome::new(text, record))

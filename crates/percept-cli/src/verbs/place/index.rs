@@ -3,30 +3,24 @@
 use percept_places::{Place, PlaceIndex};
 use serde_json::json;
 
-use super::describe::{Describer, Drives, SourceArgs};
-use super::{IndexFile, NetworkArgs};
+use super::describe::{DescribeArgs, Describer, Drives, note_recovery};
 use crate::fail::Result;
-use crate::options::{Common, EngineArgs};
+use crate::options::Common;
 use crate::outcome::Outcome;
 
 /// Describe frames and append them to an index, which is made where it is missing
 #[derive(clap::Args)]
 pub struct IndexArgs {
     #[command(flatten)]
-    index: IndexFile,
-    #[command(flatten)]
-    network: NetworkArgs,
-    #[command(flatten)]
-    source: SourceArgs,
-    #[command(flatten)]
-    engine: EngineArgs,
+    describe: DescribeArgs,
 }
 
 /// Places that are brought to the disk at once: what a killed process loses at most.
 const BATCH: usize = 64;
 
 pub fn run(args: &IndexArgs, common: &Common) -> Result<Outcome> {
-    let mut describer = Describer::new(&args.network, &args.source.shape, &args.engine, common)?;
+    let args = &args.describe;
+    let mut describer = Describer::new(args, common)?;
     let mut index = PlaceIndex::open(&args.index.path, &describer.mode()?)?;
     note_recovery(&index, common);
     let threads = describer.cpu().threads();
@@ -58,24 +52,4 @@ pub fn run(args: &IndexArgs, common: &Common) -> Result<Outcome> {
         "places": index.len(), "without_position": unplaced, "mode": index.mode(),
     });
     Ok(Outcome::new(text, record))
-}
-
-/// Says what an index lost before it was opened.
-pub fn note_recovery(index: &PlaceIndex, common: &Common) {
-    let recovery = index.recovery();
-    if recovery.torn_bytes > 0 {
-        common.note(format_args!(
-            "{}: the last {} bytes were cut off while they were written, and are left out",
-            index.path().display(),
-            recovery.torn_bytes
-        ));
-    }
-    for damaged in &recovery.damaged {
-        common.note(format_args!(
-            "{}: damaged from byte {} to {}; places there are lost",
-            index.path().display(),
-            damaged.start,
-            damaged.end
-        ));
-    }
 }

@@ -1,27 +1,19 @@
 //! `percept place query`: where was this?
 
-use percept_places::PlaceIndex;
 use percept_report::Table;
 use serde_json::{Value, json};
 
-use super::describe::{Describer, Drives, SourceArgs};
-use super::index::note_recovery;
-use super::{IndexFile, NetworkArgs, position_text};
-use crate::fail::{Fail, Result};
-use crate::options::{Common, EngineArgs};
+use super::describe::{DescribeArgs, Drives};
+use super::position_text;
+use crate::fail::Result;
+use crate::options::Common;
 use crate::outcome::Outcome;
 
 /// Describe frames and look for the nearest places of an index
 #[derive(clap::Args)]
 pub struct QueryArgs {
     #[command(flatten)]
-    index: IndexFile,
-    #[command(flatten)]
-    network: NetworkArgs,
-    #[command(flatten)]
-    source: SourceArgs,
-    #[command(flatten)]
-    engine: EngineArgs,
+    describe: DescribeArgs,
     /// Places to show of each query
     #[arg(long, value_name = "N", default_value_t = 3)]
     top: usize,
@@ -31,19 +23,11 @@ pub struct QueryArgs {
 }
 
 pub fn run(args: &QueryArgs, common: &Common) -> Result<Outcome> {
-    let mut describer = Describer::new(&args.network, &args.source.shape, &args.engine, common)?;
-    let index = PlaceIndex::read(&args.index.path)?;
-    index.check(&describer.mode()?)?;
-    note_recovery(&index, common);
-    if index.is_empty() {
-        return Err(Fail::bad_input(format!(
-            "{}: it holds no places",
-            args.index.path.display()
-        )));
-    }
+    let DescribeArgs { source, .. } = &args.describe;
+    let (index, mut describer) = args.describe.ask(common)?;
     let cpu = common.cpu()?;
     let threads = cpu.threads();
-    let mut source = args.source.open(&describer.model, Drives::Later, threads)?;
+    let mut source = source.open(&describer.model, Drives::Later, threads)?;
     if source.frames_per_pass.is_some() {
         source.wanted.end = source.wanted.end.min(source.wanted.start + args.first);
     }
@@ -90,7 +74,7 @@ pub fn run(args: &QueryArgs, common: &Common) -> Result<Outcome> {
         Ok(())
     })?;
     let record = json!({
-        "index": args.index.path.display().to_string(), "places": index.len(), "queries": records,
+        "index": index.path().display().to_string(), "places": index.len(), "queries": records,
     });
     Ok(Outcome::new(text, record))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use percept_models::Lesson;
+use percept_models::lesson::DataKind;
 use percept_report::Table;
 use percept_samples::Given;
 use percept_train::checkpoint::latest;
@@ -16,7 +17,7 @@ use serde_json::json;
 
 use crate::fail::Result;
 use crate::interrupt::stop_on_interrupt;
-use crate::model::starting;
+use crate::model::{self, starting};
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
@@ -188,7 +189,12 @@ fn describe(settled: &Settled, common: &Common) {
     let (data, config) = (&settled.data, &settled.config);
     let source = match &config.data.folder {
         Some(folder) => folder.display().to_string(),
-        None => "built-in birds".to_owned(),
+        None => {
+            let course = model::find(settled.model.name).ok().and_then(|e| e.course);
+            let birds = course.is_some_and(|course| course.data == DataKind::Pictures);
+            let built_in = if birds { "birds" } else { "towns" };
+            format!("built-in {built_in}")
+        }
     };
     let samples = settled.learner.lesson.samples();
     let sizes = settled.learner.card.sizes.values();

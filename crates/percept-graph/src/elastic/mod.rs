@@ -4,11 +4,17 @@
 //! levels then builds the narrow network itself, whose parameters are the leading parts of the whole one's: a [`Slicing`] says
 //! which, from the two graphs alone. Nothing else knows of axes: counting, running, exporting and training see a graph.
 
+mod part_weights;
+mod search;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::graph::{Graph, Parameter};
 use crate::{Bindings, GraphError};
+
+pub use part_weights::PartWeights;
+pub use search::{Scored, Searched, Unit};
 
 /// A width that can be chosen, shared by all layers whose parameters it slices.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,0 +1,230 @@
+//! How LCPR is taught and judged: triplets of places with hard negatives, one random part of the network in each step, and
+//! recall.
+
+mod judge;
+mod plan;
+mod prepare;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use percept_data::loader::EpochPlan;
+use percept_data::random::Draws;
+use percept_data::seeded::{Family, seeded_values};
+use percept_data::{Example, Prepare};
+use percept_graph::{Choice, Graph, Tensor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::entries::configured;
+use super::triplet::{Mean, TRIPLET};
+use super::{CAMERA, LEVELS, RANGE};
+use crate::Model;
+use crate::lesson::{
+    Asked, Course, DataKind, Epoch, Lesson, LessonError, LessonOptions, Metric, TrainingGraph,
+};
+use judge::PlaceJudge;
+use prepare::PreparePlaces;
+
+/// Networks that learn from places seen several times.
+pub(crate) const PLACES: Course = Course {
+    data: DataKind::Places,
+    built_in: include_str!("places.toml"),
+    lesson: |model, options| Ok(Arc::new(PlaceLesson::new(model, options)?)),
+};
+
+/// How a run teaches.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+struct PlaceOptions {
+    /// Negatives in a group beside the query and its positive.
+    negatives: usize,
+    /// Groups of an epoch; a query each.
+    groups: usize,
+    /// How often each level of the elastic axes is drawn, the lowest first; only the last: no elasticity.
+    levels: [f64; LEVELS],
+    /// Whether the stages' and the last VertConv's widths and the clusters have the level too, and not the fusion blocks alone.
+    wide: bool,
+}
+
+impl Default for PlaceOptions {
+    fn default() -> Self {
+        Self {
+            negatives: 2,
+            groups: 400,
+            levels: [0.17, 0.20, 0.22, 0.41],
+            wide: true,
+        }
+    }
+}
+
+/// The lesson of an LCPR.
+#[derive(Clone, Debug)]
+struct PlaceLesson {
+    options: PlaceOptions,
+    /// The whole network first, then its parts, the widest first.
+    graphs: Vec<TrainingGraph>,
+    inference: Graph,
+    preparation: PreparePlaces,
+    shapes: Vec<(&'static str, Vec<usize>)>,
+    sizes: BTreeMap<String, [usize; 2]>,
+}
+
+/// The choice of one level for all axes but the descriptor, whose size an index depends on.
+fn at_level(graph: &Graph, level: usize, wide: bool) -> Choice {
+    let axes = graph.axes().iter();
+    let elastic = axes.filter(|axis| match axis.name.as_str() {
+        "descriptor" => false,
+        name => wide || name.starts_with("fusion"),
+    });
+    elastic.fold(Choice::whole(), |choice, axis| {
+        choice.with(&axis.name, level)
+    })
+}
+
+impl PlaceLesson {
+    fn new(model: &Model, options: &LessonOptions) -> Result<Self, LessonError> {
+        if options.label_smoothing != 0.0 {
+            return Err(LessonError::OwnLoss { model: model.name });
+        }
+        if model.whole.is_some() {
+            return Err(LessonError::Mismatch(
+                "the whole network is trained; its parts come with it".to_owned(),
+            ));
+        }
+        let augment = |reason: String| LessonError::Augment { reason };
+        let chosen = serde_json::from_value(Value::Object(options.augment.clone()));
+        let chosen: PlaceOptions = chosen.map_err(|error| augment(error.to_string()))?;
+        let shares = chosen.levels;
+        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || shares[LEVELS - 1] <= 0.0 {
+            return Err(augment(
+                "levels are shares, and the last is above 0".to_owned(),
+            ));
+        }
+        if chosen.groups == 0 {
+            return Err(augment("groups: at least 1".to_owned()));
+        }
+        let network = configured(&model.settings);
+        let whole = network.training_graph(&Choice::whole(), Mean::Active)?;
+        let mut graphs = vec![training(whole.clone())];
+        for level in (1..LEVELS).rev().filter(|level| shares[level - 1] > 0.0) {
+            let choice = at_level(&whole, level, chosen.wide);
+            let part = network.training_graph(&choice, Mean::Active)?;
+            graphs.push(training(part.as_part_of(&whole)?));
+        }
+        let shapes = model.input_shapes(1);
+        let size = |part: &str| {
+            let found = shapes.iter().find(|(name, _)| *name == part);
+            let sides = found.and_then(|(_, shape)| shape.last_chunk::<2>());
+            (part.to_owned(), sides.copied().unwrap_or_default())
+        };
+        Ok(Self {
+            options: chosen,
+            graphs,
+            inference: model.graph.clone(),
+            preparation: PreparePlaces::new(model),
+            sizes: [CAMERA, RANGE].map(size).into_iter().collect(),
+            shapes,
+        })
+    }
+}
+
+fn training(graph: Graph) -> TrainingGraph {
+    TrainingGraph {
+        graph,
+        loss: "loss",
+        terms: vec!["active"],
+    }
+}
+
+/// What the draws of levels are for.
+const LEVEL_DRAWS: u64 = 0x6c65_7665;
+
+impl Lesson for PlaceLesson {
+    fn samples(&self) -> &'static str {
+        "places"
+    }
+
+    fn sizes(&self) -> BTreeMap<String, [usize; 2]> {
+        self.sizes.clone()
+    }
+
+    fn settings(&self) -> Map<String, Value> {
+        match serde_json::to_value(self.options) {
+            Ok(Value::Object(fields)) => fields,
+            _ => Map::new(),
+        }
+    }
+
+    fn check_classes(&self, classes: &[String]) -> Result<(), LessonError> {
+        match classes.is_empty() {
+            true => Ok(()),
+            false => Err(LessonError::Mismatch("places have no classes".to_owned())),
+        }
+    }
+
+    fn graphs(&self) -> Vec<TrainingGraph> {
+        self.graphs.clone()
+    }
+
+    fn choose(&self, seed: u64, step: u64) -> usize {
+        let shares = self.options.levels;
+        let total: f64 = shares.iter().sum();
+        let mut drawn = Draws::of(&[seed, LEVEL_DRAWS, step]).range(0.0, total);
+        // The graphs go from the whole network to its smallest part.
+        let drawable = shares.iter().rev().filter(|share| **share > 0.0);
+        for (graph, share) in drawable.enumerate() {
+            if drawn < *share {
+                return graph;
+            }
+            drawn -= share;
+        }
+        0
+    }
+
+    fn preparation(&self) -> Arc<dyn Prepare> {
+        Arc::new(self.preparation.clone().with_triplets())
+    }
+
+    fn plans(&self) -> bool {
+        true
+    }
+
+    fn epoch_len(&self, samples: usize) -> usize {
+        self.options.groups.min(samples)
+    }
+
+    fn plan(&self, epoch: Epoch, network: &mut dyn Asked) -> Result<EpochPlan, LessonError> {
+        let groups = self.epoch_len(network.samples());
+        plan::hard_groups(epoch, network, groups, self.options.negatives)
+    }
+
+    fn inference(&self) -> Graph {
+        self.inference.clone()
+    }
+
+    fn evaluation(&self) -> Arc<dyn Prepare> {
+        Arc::new(self.preparation.clone())
+    }
+
+    fn metric(&self, _: &[String]) -> Box<dyn Metric> {
+        Box::new(PlaceJudge::default())
+    }
+
+    fn rehearsal(&self, samples: usize) -> Result<Example, LessonError> {
+        let samples = samples.max(3);
+        let mut tensors = Vec::new();
+        for (name, shape) in &self.shapes {
+            let mut shape = shape.clone();
+            shape[0] = samples;
+            let values = seeded_values(Family::Lcpr, &format!("input.{name}"), &shape);
+            tensors.push(((*name).to_owned(), Tensor::from_values(shape, values)?));
+        }
+        for (role, name) in TRIPLET.into_iter().enumerate() {
+            let rows = (0..samples).map(|row| ((row + role) % samples) as i32);
+            let rows = Tensor::from_values([samples], rows.collect::<Vec<_>>())?;
+            tensors.push((name.to_owned(), rows));
+        }
+        Ok(Example { samples, tensors })
+    }
+}
