@@ -132,3 +132,40 @@ fn an_extracted_part_gives_the_bits_of_the_slice() {
         .code(2)
         .stderr(contains("no elastic axes"));
 }
+
+#[test]
+fn a_search_meets_its_budget() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let search = [
+        "elastic",
+        "search",
+        "resnet18",
+        "--weights",
+        "seeded",
+        "--set",
+        "width=8",
+        "--set",
+        "stem=half",
+        "--samples",
+        "4",
+        "--batch",
+        "2",
+        "--size",
+        "32",
+    ];
+    percept(&folder, &[&search[..], &["--budget", "macs=80%"]].concat())
+        .success()
+        .stdout(contains("whole"))
+        .stdout(contains("1.00000"))
+        .stdout(contains("--set widths="));
+    percept(&folder, &[&search[..], &["--budget", "macs=1%"]].concat()).code(1);
+    percept(&folder, &[&search[..], &["--budget", "watts=1"]].concat())
+        .code(2)
+        .stderr(contains("expected params=90%"));
+    percept(
+        &folder,
+        &[&search[..], &["--budget", "macs=90%", "--fix", "layer9"]].concat(),
+    )
+    .code(2)
+    .stderr(contains("no such axis"));
+}

@@ -30,7 +30,7 @@ pub struct ExtractArgs {
     /// File to write
     #[arg(long, value_name = "FILE.safetensors")]
     to: PathBuf,
-    /// Measure the batch norms behind the first narrowed layer anew on this many samples of --input, in batches of --batch
+    /// Measure the batch norms behind the first narrowed layer (of the whole network: all) anew on this many samples of --input, in batches of --batch
     /// [default batch: 8]
     #[arg(long, value_name = "SAMPLES")]
     recalibrate: Option<usize>,
@@ -38,12 +38,13 @@ pub struct ExtractArgs {
 
 pub fn run(args: &ExtractArgs, common: &Common) -> Result<Outcome> {
     let model = args.input.shape.sized(args.model.build()?)?;
-    let Some(whole) = &model.whole else {
+    if model.whole.is_none() && args.recalibrate.is_none() {
         return Err(
             Fail::usage("nothing is narrowed: the part would be the whole network")
                 .hint("choose one with --granularity, or with --set"),
         );
-    };
+    }
+    let whole = model.whole.as_ref().unwrap_or(&model.graph);
     let slicing = Slicing::between(whole, &model.graph).bug()?;
     let weights = args.model.load(&model, common)?;
     let statistics = match args.recalibrate {
@@ -101,7 +102,9 @@ fn measure(
     samples: usize,
     common: &Common,
 ) -> Result<Statistics> {
-    let Some(first) = first_narrowed(&model.graph, slicing) else {
+    let first = first_narrowed(&model.graph, slicing);
+    // Of the whole network, all batch norms.
+    let Some(first) = first.or(model.graph.nodes().first().map(|node| node.id)) else {
         return Ok(Vec::new());
     };
     let each = args.input.shape.batch.unwrap_or(8);

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use percept_engine::{Options, Program, Recalibration};
+use percept_engine::{Options, Program, Recalibration, Statistics};
 use percept_graph::{
-    Choice, Graph, PartWeights, PriceList, Scored, Slicing, Tensor, Unit, WeightSource,
+    Choice, Graph, NodeId, PartWeights, PriceList, Scored, Slicing, Tensor, Unit, WeightSource,
 };
 use percept_models::Model;
 use percept_models::zoo::Entry;
@@ -27,8 +27,8 @@ use crate::progress;
   percept elastic search lcpr --budget params=95% --fix stage1.inner,stage2.inner
 
 Greedy: from the whole network on, each axis is tried a level lower, and what loses the least for what it saves is kept. The score
-of a part is the mean cosine of its first output with the whole network's, over the samples, its batch norms measured anew on them
-first: no labels are needed. Axes that change the size of that output are left alone.")]
+of a part is the mean cosine of its first output with the whole network's, over the samples, the batch norms of both measured on
+them first: no labels are needed. Take samples of many places. Axes that change the size of that output are left alone.")]
 pub struct SearchArgs {
     #[command(flatten)]
     model: ModelArgs,
@@ -117,6 +117,25 @@ impl Scorer<'_> {
         Ok(rows)
     }
 
+    /// The statistics of batch norms from a node on.
+    fn measured(
+        &self,
+        graph: &Graph,
+        first: NodeId,
+        weights: Arc<dyn WeightSource>,
+    ) -> Result<Statistics> {
+        let cpu = self.common.cpu()?;
+        let mut measured = Recalibration::new(graph, first, weights, cpu, self.options)?;
+        for inputs in &self.batches {
+            let inputs: Vec<(&str, &Tensor<'_>)> = inputs
+                .iter()
+                .map(|(name, tensor)| (name.as_str(), tensor))
+                .collect();
+            measured.add(&inputs)?;
+        }
+        Ok(measured.statistics())
+    }
+
     /// The mean cosine with what the whole network says.
     fn score(&self, choice: &Choice) -> Result<f64> {
         let graph = narrowed(self.entry, self.model, choice)?;
@@ -125,17 +144,8 @@ impl Scorer<'_> {
         let weights = match first_narrowed(&graph, &slicing) {
             None => part(),
             Some(first) => {
-                let cpu = self.common.cpu()?;
-                let mut measured =
-                    Recalibration::new(&graph, first, Arc::new(part()), cpu, self.options)?;
-                for inputs in &self.batches {
-                    let inputs: Vec<(&str, &Tensor<'_>)> = inputs
-                        .iter()
-                        .map(|(name, tensor)| (name.as_str(), tensor))
-                        .collect();
-                    measured.add(&inputs)?;
-                }
-                part().replacing(measured.statistics())
+                let statistics = self.measured(&graph, first, Arc::new(part()))?;
+                part().replacing(statistics)
             }
         };
         let rows = self.outputs(&graph, Arc::new(weights))?;
@@ -177,7 +187,13 @@ pub fn run(args: &SearchArgs, common: &Common) -> Result<Outcome> {
         common,
         options: args.engine.options(),
     };
-    scorer.expected = scorer.outputs(&model.graph, weights)?;
+    // Parts are measured on the samples, so the whole network that they are compared with is too.
+    if let Some(first) = model.graph.nodes().first() {
+        let statistics = scorer.measured(&model.graph, first.id, Arc::clone(&weights))?;
+        let whole = PartWeights::new(weights, Slicing::default());
+        scorer.weights = Arc::new(whole.replacing(statistics));
+    }
+    scorer.expected = scorer.outputs(&model.graph, Arc::clone(&scorer.weights))?;
     let whole: Vec<usize> = prices.axes().iter().map(|axis| axis.levels).collect();
     let unit = args.budget.unit;
     let most = unit.of(prices.price(&whole));
