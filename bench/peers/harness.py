@@ -12,7 +12,7 @@ from pathlib import Path
 from rounds import ROUNDS
 
 HERE = Path(__file__).resolve().parent
-DOWNLOADS = {"": "about 0.5 GB", "-torch": "several GB", "-spconv": "several GB"}
+DOWNLOADS = {"": "about 0.5 GB", "-torch": "several GB", "-spconv": "several GB", "-points": "several GB"}
 
 
 def parser(description):

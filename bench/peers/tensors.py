@@ -1,4 +1,4 @@
-"""The float32 part of the safetensors format, in plain Python: what percept and the peers exchange."""
+"""The float32 and int32 part of the safetensors format, in plain Python: what percept and the peers exchange."""
 
 import json
 import struct
@@ -19,11 +19,11 @@ def read(path):
     return tensors
 
 
-def write(path, tensors):
-    """Writes {name: (shape, little-endian float32 bytes)}."""
+def write(path, tensors, integers=()):
+    """Writes {name: (shape, little-endian bytes)}: float32, or int32 where the name is among the integers."""
     header, offset = {}, 0
     for name, (shape, data) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
+        header[name] = {"dtype": "I32" if name in integers else "F32", "shape": list(shape), "data_offsets": [offset, offset + len(data)]}
         offset += len(data)
     encoded = json.dumps(header).encode()
     encoded += b" " * (-len(encoded) % 8)

@@ -102,6 +102,42 @@ def training_engine(args, inputs):
     return torch_training.step(args.torch_model, inputs)
 
 
+def points_engine(args, inputs):
+    """RandLA-Net: its network alone, with its search, a step of its training, its search alone, or one search."""
+    import point_trees
+
+    settings = dict(setting.split("=", 1) for setting in args.set)
+    search = point_trees.SEARCHES[settings["search"]](args.threads)
+    points = np.ascontiguousarray(inputs["points"][:, :3])
+    if args.torch_model == "knn":
+        return searching(lambda: point_trees.neighbours(points, search))
+    if args.torch_model == "randlanet-levels":
+        return searching(lambda: point_trees.levels(points, search)[0][1])
+    import torch
+    import torch_randlanet as randla
+
+    if args.torch_model == "randlanet-training":
+        set_threads(torch, args.threads)
+        return randla.training_step(points, search)
+    model = randla.build()
+    if args.torch_model == "randlanet-whole":
+        return eager(args, lambda: model(randla.as_tensors(point_trees.levels(points, search))))
+    return eager(args, model, randla.as_tensors(point_trees.levels(points, search)))
+
+
+def searching(search):
+    """Two functions of a search for neighbours, which are sets: their numbers are put in order."""
+    latest = {}
+
+    def infer():
+        latest["neighbours"] = search()
+
+    def outputs():
+        return {"neighbours": np.sort(latest["neighbours"], axis=1).astype(np.float32)}
+
+    return infer, outputs
+
+
 def set_threads(torch, threads):
     torch.set_num_threads(threads)
     torch.set_num_interop_threads(1)
@@ -128,6 +164,10 @@ ENGINES = {
     "openvino": (openvino_engine, "openvino"),
     "torch": (torch_engine, "torch", "torch_models"),
     "training": (training_engine, "torch", "torch_training"),
+    "pykdtree": (points_engine, "pykdtree"),
+    "scipy": (points_engine, "scipy"),
+    "small_gicp": (points_engine, "small_gicp"),
+    "points": (points_engine, "torch", "torch_randlanet"),
     "spconv": (spconv_engine, "spconv", "torch_centerpoint"),
 }
 
@@ -173,7 +213,7 @@ def main():
         arrays = {name: np.ascontiguousarray(value) for name, value in outputs().items()}
         tensors.write(args.save, {name: (value.shape, value.tobytes()) for name, value in arrays.items()})
         return
-    say(ready=True, version=modules[0].__version__, import_memory_bytes=import_memory)
+    say(ready=True, version=getattr(modules[0], "__version__", None), import_memory_bytes=import_memory)
     for _ in sys.stdin:
         cpu, wall = time.process_time_ns(), time.perf_counter_ns()
         infer()

@@ -1,6 +1,7 @@
 //! The `percept` command: thin, one file per verb.
 
 mod answers;
+mod caches;
 mod fail;
 mod inputs;
 mod interrupt;

@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use half::{bf16, f16};
 use hashed::{Weights, tensor};
-use percept_engine::{EngineError, Memory, Options, Precision, PrecisionPlan, Program};
+use percept_engine::{
+    EngineError, Memory, Options, Precision, PrecisionPlan, Program, run_reference,
+};
 use percept_graph::{
     Binary, BinaryKind, Builder, Concat, Conv2d, Cost, CustomOp, DType, Dim, Element, Expand,
-    Gather, Graph, Op, OpContext, Operator, Pad, Tensor, TensorType,
+    Gather, Graph, Knn, Op, OpContext, Operator, Pad, Tensor, TensorType,
 };
 use percept_kernels::Cpu;
 
@@ -179,4 +181,41 @@ fn a_plan_of_precisions_reaches_the_layers_it_names() {
     assert_eq!(error.to_string(), "second: Conv2d has no kernel in i8");
     let error = run(PrecisionPlan::new().with("third", Precision::F32)).unwrap_err();
     assert!(matches!(error, EngineError::UnknownScope { scope } if scope == "third"));
+}
+
+fn neighbours(k: usize) -> Graph {
+    let mut b = Builder::new("Neighbours");
+    let points = b.input("points", [Dim::symbol("P"), 3.into()]);
+    let counts = b.integer_input("counts", [Dim::symbol("N")]);
+    let y = b.call("knn", Knn { k }, &[points, counts]);
+    b.output("y", y);
+    b.finish().unwrap()
+}
+
+/// On a lattice most distances come several times, so the order of equals shows.
+#[test]
+fn neighbours_are_those_of_a_search_by_hand_cloud_by_cloud() {
+    let counts = [40, 0, 3, 21];
+    let points: usize = counts.iter().sum::<i32>() as usize;
+    let at = |i: usize| ((i * 7919) % 31 % 4) as f32 * 0.5 - 1.0;
+    let points = Tensor::from_values([points, 3], (0..3 * points).map(at).collect::<Vec<f32>>());
+    let points = points.unwrap();
+    let counts = Tensor::from_values([4], counts.to_vec()).unwrap();
+    let inputs = [("points", &points), ("counts", &counts)];
+    for k in [1, 5, 16] {
+        let slow = run_reference::<f64>(&neighbours(k), &Weights::default(), &inputs).unwrap();
+        let mut fast = program(neighbours(k), Options::default());
+        let outputs = fast.run(&inputs).unwrap();
+        let lists = outputs.get("y").unwrap().values::<i32>().unwrap();
+        let expected: Vec<i32> = slow[0].1.data.iter().map(|&row| row as i32).collect();
+        assert_eq!(lists, expected);
+    }
+    let short = Tensor::from_values([1], vec![63]).unwrap();
+    let refused = |k: usize, counts: &Tensor<'_>| {
+        let mut knn = program(neighbours(k), Options::default());
+        let ran = knn.run(&[("points", &points), ("counts", counts)]);
+        ran.map(|_| ()).unwrap_err().to_string()
+    };
+    assert!(refused(3, &short).contains("do not add up to 64 points"));
+    assert!(refused(65, &counts).contains("at most 64 neighbours"));
 }

@@ -2,9 +2,11 @@
 
 use percept_graph::{
     Activation, Attention, AvgPool2d, BatchNorm, Builder, Conv2d, ConvTranspose2d, Dim, Graph,
-    GraphError, LayerNorm, Linear, MaxPool2d, Op, Softmax,
+    GraphError, Knn, LayerNorm, Linear, MaxPool2d, Op, Softmax,
 };
 
+use crate::answer::FeatureHead;
+use crate::randlanet::CloudIntake;
 use crate::zoo::{Entry, Parts};
 use crate::{ChosenSettings, ModelError, Setting};
 
@@ -18,6 +20,16 @@ pub fn on_map(op: impl Into<Op>, channels: usize) -> Result<Graph, GraphError> {
 pub fn on_tokens(op: impl Into<Op>, features: usize) -> Result<Graph, GraphError> {
     let [n, t] = ["N", "T"].map(Dim::symbol);
     one_op(op.into(), [n, t, features.into()])
+}
+
+/// A network of one op on clouds: `points` [P, 3] and `counts` [N] of points, with output `y`.
+pub fn on_points(op: impl Into<Op>) -> Result<Graph, GraphError> {
+    let mut b = Builder::new("Layer");
+    let points = b.input("points", [Dim::symbol("P"), 3.into()]);
+    let counts = b.integer_input("counts", [Dim::symbol("N")]);
+    let y = b.leaf("layer", op.into(), &[points, counts]);
+    b.output("y", y);
+    b.finish()
 }
 
 fn one_op(op: Op, input: impl IntoIterator<Item = Dim>) -> Result<Graph, GraphError> {
@@ -91,6 +103,12 @@ static ATTENTION: [Setting; 3] = [
     Setting::count("heads", 12, "heads, which divide embed"),
     TOKENS,
 ];
+static NEIGHBOURS: [Setting; 1] = [Setting::count_within(
+    "neighbours",
+    16,
+    [1, 64],
+    "neighbours of a point, itself among them",
+)];
 static ROWS: [Setting; 2] = [FEATURES, TOKENS];
 
 /// Every layer that can be asked for by name.
@@ -154,6 +172,17 @@ pub(crate) static ENTRIES: &[Entry] = &[
             s,
         )
     }),
+    Entry::new(
+        "knn",
+        "the nearest points to each point of a cloud",
+        &NEIGHBOURS,
+        |_, s| {
+            let graph = on_points(Knn {
+                k: s.count("neighbours"),
+            })?;
+            Ok(Parts::new(graph, CloudIntake, FeatureHead))
+        },
+    ),
     Entry::new("softmax", "softmax of each token", &ROWS, |_, s| {
         tokens(Softmax, s.count("features"), s)
     }),

@@ -19,6 +19,7 @@ mod norm;
 mod norm_gradient;
 mod normalize;
 mod optimiser;
+mod points;
 mod pool;
 mod prepare;
 mod random;

@@ -32,6 +32,21 @@ impl<'a> OpContext<'a> {
     }
 }
 
+/// What a cache did so far, and holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheCounters {
+    /// What was asked for and was there.
+    pub hits: u64,
+    /// What was asked for and had to be made.
+    pub misses: u64,
+    /// Of the hits, those that came from disk.
+    pub from_disk: u64,
+    /// What is held in memory.
+    pub entries: u64,
+    /// Its bytes.
+    pub bytes: u64,
+}
+
 /// An op outside the built-in families.
 pub trait CustomOp: Operator + Debug + Send + Sync {
     /// This op as a plain operator.
@@ -59,6 +74,11 @@ pub trait CustomOp: Operator + Debug + Send + Sync {
     /// [constants](CustomOp::constants). It reads this op's inputs, its outputs and the gradients of its floating-point
     /// outputs, in this order. Without one the op cannot be trained through.
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
+        None
+    }
+
+    /// What the op keeps from run to run, if it keeps anything, and what that was good for.
+    fn cache(&self) -> Option<CacheCounters> {
         None
     }
 

@@ -16,6 +16,7 @@ mod norm;
 mod norm_gradient;
 mod normalize;
 mod optimiser;
+mod points;
 mod pool;
 mod pool_gradient;
 mod random;
@@ -30,7 +31,7 @@ pub use activation_gradient::{ActivationGradient, SoftmaxGradient};
 pub use attention::{Attention, AttentionGradient};
 pub use conv::{Conv2d, ConvTranspose2d};
 pub use conv_gradient::{Conv2dInputGradient, Conv2dWeightGradient};
-pub use custom::{CustomOp, OpContext};
+pub use custom::{CacheCounters, CustomOp, OpContext};
 pub use elementwise::{Affine, Binary, BinaryKind, Dropout, LayerScale};
 pub use gather::{Gather, ScatterAdd};
 pub use layout::{Concat, Expand, Pad, Permute, Reshape, Slice};
@@ -40,6 +41,7 @@ pub use norm::{BatchNorm, LayerNorm};
 pub use norm_gradient::{BatchNormGradient, BatchNormTraining, LayerNormGradient};
 pub use normalize::{Normalize, NormalizeGradient};
 pub use optimiser::{AdamW, ClipFactor, Sgd};
+pub use points::Knn;
 pub use pool::{AdaptiveAvgPool2d, AvgPool2d, MaxPool2d};
 pub use pool_gradient::{AdaptiveAvgPool2dGradient, AvgPool2dGradient, MaxPool2dGradient};
 pub use random::RandomDropout;
@@ -148,6 +150,7 @@ op_enum!($
     Dropout,
     Expand,
     Gather,
+    Knn,
     LayerNorm,
     LayerScale,
     Linear,

@@ -1,10 +1,13 @@
 //! RandLA-Net in the zoo.
 
+use std::sync::Arc;
+
 use percept_data::points::LEARNED_CLASS_NAMES;
 
 use super::head::PointHead;
 use super::intake::ScanIntake;
-use super::{RandLaNet, SeedFileError};
+use super::{KnnCache, RandLaNet, SeedFileError};
+use crate::answer::FeatureHead;
 use crate::zoo::{Entry, Parts, owned};
 use crate::{ChosenSettings, ModelError, Setting};
 
@@ -22,6 +25,12 @@ const VOTES: Setting = Setting::count_within(
     [1, 64],
     "times that a scan is looked at, each time with another shuffle",
 );
+const CACHE: Setting = Setting::count_within(
+    "cache",
+    0,
+    [0, 1 << 20],
+    "MB of neighbours that are kept for clouds that come again; 0 searches every time",
+);
 const SHUFFLE: Setting = Setting::count_within(
     "shuffle",
     0,
@@ -29,7 +38,7 @@ const SHUFFLE: Setting = Setting::count_within(
     "what the shuffles follow from, which say which points stay",
 );
 
-static FAITHFUL: [Setting; 5] = [
+static FAITHFUL: [Setting; 6] = [
     Setting::count("classes", CLASSES, "classes of a point"),
     Setting::count_within(
         "neighbours",
@@ -40,9 +49,10 @@ static FAITHFUL: [Setting; 5] = [
     GRID,
     VOTES,
     SHUFFLE,
+    CACHE,
 ];
 
-static SEED: [Setting; 5] = [
+static SEED: [Setting; 6] = [
     Setting::choice(
         "config",
         &["cfg3", "cfg7", "bench"],
@@ -52,6 +62,7 @@ static SEED: [Setting; 5] = [
     GRID,
     VOTES,
     SHUFFLE,
+    CACHE,
 ];
 
 pub(crate) static ENTRIES: &[Entry] = &[
@@ -66,6 +77,12 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "RandLA-Net as kalmary/RandLANet_Segmentation has it, on points and intensities",
         &SEED,
         build,
+    ),
+    Entry::new(
+        "randlanet-levels",
+        "RandLA-Net's levels alone: the search for neighbours, and the way back up",
+        &FAITHFUL,
+        build_levels,
     ),
 ];
 
@@ -110,9 +127,22 @@ fn build(name: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelEr
         false => owned(&[]),
     };
     let head = PointHead { intake };
+    let cache = cache(settings);
     Ok(Parts {
         classes,
-        lean: Some(network.lean_graph(None)?),
-        ..Parts::new(network.graph()?, intake, head)
+        lean: Some(network.lean_graph(cache.clone())?),
+        ..Parts::new(network.graph_with_cache(cache)?, intake, head)
     })
+}
+
+fn build_levels(name: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelError> {
+    let (network, intake) = configured(name, settings)?;
+    let graph = network.levels_graph(cache(settings))?;
+    Ok(Parts::new(graph, intake, FeatureHead))
+}
+
+/// Where neighbours are kept, where that is asked for.
+fn cache(settings: &ChosenSettings) -> Option<Arc<KnnCache>> {
+    let megabytes = settings.count("cache") as u64;
+    (megabytes > 0).then(|| Arc::new(KnnCache::new().with_limit(megabytes * 1_000_000)))
 }

@@ -20,6 +20,13 @@ pub(super) const NEAREST: &str = "nearest";
 /// Beside the inputs: how many rows each scan has.
 pub(super) const ROWS: &str = "rows";
 
+static PARTS: [Part; 1] = [Part {
+    name: POINTS,
+    kind: PartKind::Points(LidarConvention::Kitti),
+    size: None,
+    what: "a LiDAR scan",
+}];
+
 /// What remains of a scan of SemanticKITTI in cells of 6 cm.
 const USUAL_POINTS: usize = 90_000;
 
@@ -111,12 +118,7 @@ pub struct ScanClouds {
 
 impl Intake for ScanIntake {
     fn parts(&self) -> &[Part] {
-        &[Part {
-            name: POINTS,
-            kind: PartKind::Points(LidarConvention::Kitti),
-            size: None,
-            what: "a LiDAR scan",
-        }]
+        &PARTS
     }
 
     fn shapes(&self, _: &Sizes) -> InputShapes {
@@ -166,6 +168,35 @@ impl Intake for ScanIntake {
         Ok(Example::of_one(
             tensors().map_err(|error| unusable(error.to_string()))?,
         ))
+    }
+}
+
+/// A scan, made a cloud of all its points: without the shuffle that a network needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CloudIntake;
+
+impl CloudIntake {
+    const WHOLE: ScanIntake = ScanIntake {
+        channels: 3,
+        grid_m: 0.0,
+        votes: 1,
+        seed: 0,
+    };
+}
+
+impl Intake for CloudIntake {
+    fn parts(&self) -> &[Part] {
+        &PARTS
+    }
+
+    fn shapes(&self, sizes: &Sizes) -> InputShapes {
+        let mut shapes = Self::WHOLE.shapes(sizes);
+        shapes.retain(|(name, _)| *name != PRIORITY);
+        shapes
+    }
+
+    fn example(&self, cpu: &Cpu, sample: &Sample, sizes: &Sizes) -> Result<Example, SampleError> {
+        Self::WHOLE.example(cpu, sample, sizes)
     }
 }
 

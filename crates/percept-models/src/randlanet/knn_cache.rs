@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use percept_graph::CacheCounters;
 use percept_kernels::Cpu;
 use percept_kernels::machine::machine_memory_bytes;
 use percept_kernels::points::{
@@ -37,21 +38,6 @@ pub enum KnnError {
     NoLevel { level: usize, last: usize },
     #[error("{k} neighbours: at most {MAX_NEIGHBOURS} are supported")]
     TooMany { k: usize },
-}
-
-/// What a cache did so far, and holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KnnCounters {
-    /// Clouds that were there, in memory or on disk.
-    pub hits: u64,
-    /// Clouds that were searched.
-    pub misses: u64,
-    /// Of the hits, those that came from disk.
-    pub from_disk: u64,
-    /// Clouds in memory.
-    pub clouds: u64,
-    /// Their bytes.
-    pub bytes: u64,
 }
 
 /// A cache of the levels of clouds; many threads may share it.
@@ -152,14 +138,14 @@ impl KnnCache {
     }
 
     /// What it did so far, and holds.
-    pub fn counters(&self) -> KnnCounters {
+    pub fn counters(&self) -> CacheCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let clouds = self.lock();
-        KnnCounters {
+        CacheCounters {
             hits: read(&self.hits),
             misses: read(&self.misses),
             from_disk: read(&self.from_disk),
-            clouds: clouds.len() as u64,
+            entries: clouds.len() as u64,
             bytes: clouds.iter().map(|(_, cloud)| cloud.bytes()).sum(),
         }
     }
@@ -506,7 +492,10 @@ mod tests {
             assert_ne!(cache.build(&cpu, &points, plan).unwrap(), first);
         }
         let counters = cache.counters();
-        assert_eq!((counters.hits, counters.misses, counters.clouds), (1, 4, 4));
+        assert_eq!(
+            (counters.hits, counters.misses, counters.entries),
+            (1, 4, 4)
+        );
         assert!(counters.bytes >= 4 * first.bytes() / 2 && first.bytes() > 500 * 8 * 4);
         cache.clear();
         assert_eq!(cache.counters().bytes, 0);
@@ -521,7 +510,7 @@ mod tests {
         for points in [&a, &b, &a, &c] {
             cache.build(&cpu, points, &PLAN).unwrap();
         }
-        assert_eq!(cache.counters().clouds, 2);
+        assert_eq!(cache.counters().entries, 2);
         cache.build(&cpu, &a, &PLAN).unwrap();
         assert_eq!(cache.counters().hits, 2, "a was used after b");
     }

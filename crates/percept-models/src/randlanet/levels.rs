@@ -7,8 +7,8 @@
 use std::sync::Arc;
 
 use percept_graph::{
-    Amount, Builder, Cost, CustomOp, DType, Dim, Op, OpContext, Operator, Tensor, TensorType,
-    ValueId,
+    Amount, Builder, CacheCounters, Cost, CustomOp, DType, Dim, Op, OpContext, Operator, Tensor,
+    TensorType, ValueId,
 };
 use percept_kernels::Cpu;
 use percept_kernels::points::{Level, LevelPlan};
@@ -355,5 +355,9 @@ impl CustomOp for PointLevels {
             }
         }
         Ok(outputs)
+    }
+
+    fn cache(&self) -> Option<CacheCounters> {
+        self.cache.as_ref().map(|cache| cache.counters())
     }
 }

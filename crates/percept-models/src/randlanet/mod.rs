@@ -30,13 +30,14 @@ use percept_graph::{
 pub use config::{RandLaNet, Variant, WidthError};
 pub(crate) use entries::ENTRIES;
 pub use head::PointHead;
+pub(crate) use intake::CloudIntake;
 pub use intake::{ScanClouds, ScanIntake};
-pub use knn_cache::{CloudLevels, KnnCache, KnnCounters, KnnError, Neighbours};
+pub use knn_cache::{CloudLevels, KnnCache, KnnError, Neighbours};
 pub use loss::{class_weights, weighted_cross_entropy};
 pub use seed_file::SeedFileError;
 
 use encoder::{Form, gather, weighted_sum};
-use levels::{LevelValues, PointLevels};
+use levels::{Clouds, LevelValues, PointLevels};
 use mlp::{LEAKY, SharedMlp};
 
 /// One cloud as the network takes it.
@@ -101,13 +102,29 @@ impl RandLaNet {
         self.build(Form::Plain, cache)
     }
 
-    fn build(&self, form: Form, cache: Option<Arc<KnnCache>>) -> Result<Graph, GraphError> {
-        let mut b = Builder::new("RandLANet");
+    /// What the network knows of its clouds before it looks at them, with the same inputs: `neighbours` i32 [P, K] and `up`
+    /// i32 [P, U] of the first level. All levels are made.
+    pub fn levels_graph(&self, cache: Option<Arc<KnnCache>>) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("PointLevels");
+        let clouds = self.clouds(&mut b, cache);
+        if let Some(first) = clouds.levels.first() {
+            b.output("neighbours", first.neighbours);
+            b.output("up", first.up);
+        }
+        b.finish()
+    }
+
+    fn clouds(&self, b: &mut Builder, cache: Option<Arc<KnnCache>>) -> Clouds {
         let p = Dim::symbol("P");
         let points = b.input("points", [p.clone(), self.channels_in.into()]);
         let priority = b.integer_input("priority", [p]);
         let counts = b.integer_input("counts", [Dim::symbol("N")]);
-        let clouds = self.levels(cache).call(&mut b, points, priority, counts);
+        self.levels(cache).call(b, points, priority, counts)
+    }
+
+    fn build(&self, form: Form, cache: Option<Arc<KnnCache>>) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("RandLANet");
+        let clouds = self.clouds(&mut b, cache);
         let x = self.first_layer(&mut b, clouds.features);
         let (x, skips) = self.down(&mut b, form, x, &clouds.levels);
         let x = self.up(&mut b, x, &clouds.levels, skips);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use percept_graph::{ActiveSites, CustomOp, Node, Rulebook, SparseConv3d, SparseToDense};
+use percept_graph::{ActiveSites, CustomOp, Knn, Node, Rulebook, SparseConv3d, SparseToDense};
 
 use super::{Done, Names, ToOnnx};
 use crate::lowering::{Lowering, unsupported};
@@ -20,4 +20,5 @@ no_onnx_form!(
     "sparse convolutions have no ONNX form":
     ActiveSites, Rulebook, SparseConv3d, SparseToDense
 );
+no_onnx_form!("the search for neighbours has no ONNX form": Knn);
 no_onnx_form!("custom ops have no ONNX form": Arc<dyn CustomOp>);

@@ -14,6 +14,7 @@ use percept_report::{
 };
 use serde_json::{Value, json};
 
+use crate::caches::Caches;
 use crate::fail::Result;
 use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
@@ -170,7 +171,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         true => report(program.graph(), &profile, args.depth as usize),
         false => profile.table(selection),
     };
-    let text = format!("{head}\n{body}\n{}", profile.memory_table(HOLDERS_SHOWN));
+    let caches = Caches::of(program.graph());
+    let memory = profile.memory_table(HOLDERS_SHOWN);
+    let text = format!("{head}\n{body}\n{memory}{}", caches.text());
     let record = json!({
         "model": args.model.model,
         "settings": args.model.config.set,
@@ -185,6 +188,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         },
         "rows": profile.rows(selection),
         "memory_at_peak": memory_record(profile.memory()),
+        "caches": caches.record(),
         "peak_resident_bytes": machine::peak_resident_bytes(),
     });
     Ok(Outcome::new(text + &resident_line(), record))
