@@ -7,7 +7,7 @@ use percept_engine::{Memory, require_memory};
 use percept_kernels::Cpu;
 use percept_models::Model;
 use percept_models::intake::{InputShapes, PartKind};
-use percept_samples::{Given, OpenOptions, open};
+use percept_samples::{Given, OpenOptions, open, with_points};
 use percept_world::MAX_SWEEPS;
 
 use crate::fail::{Fail, Result};
@@ -32,6 +32,9 @@ pub struct SourceArgs {
     /// Inputs of points: how files store them: nuscenes, kitti, f16x5, pcd, ply or npy [default: by name and length]
     #[arg(long, value_name = "FORMAT")]
     format: Option<PointFormat>,
+    /// Points of each cloud, where a verb asks for several numbers of them.
+    #[arg(skip)]
+    pub points: Option<usize>,
 }
 
 /// How many samples are taken at once, and how large.
@@ -125,7 +128,10 @@ impl SourceArgs {
         let mut examples: Vec<Example> = Vec::new();
         let (mut count, asked) = (0, shape.batch.unwrap_or(1));
         while count < asked {
-            let sample = samples.sample(examples.len() % samples.len())?;
+            let mut sample = samples.sample(examples.len() % samples.len())?;
+            if let Some(points) = self.points {
+                sample = with_points(sample, points, self.seed);
+            }
             note_left_out(&sample, common);
             let example = model.example(cpu, &sample)?;
             // What holds nothing would never be enough.

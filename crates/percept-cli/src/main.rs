@@ -5,6 +5,7 @@ mod caches;
 mod fail;
 mod inputs;
 mod interrupt;
+mod memory_report;
 mod model;
 mod options;
 mod outcome;
@@ -91,10 +92,29 @@ fn main() -> ExitCode {
 
 fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
     let common = &cli.common;
-    let (name, outcome): (&str, Outcome) = match &cli.verb {
+    let Some((name, mut outcome)) = common.watch("the whole command", || answer(cli))? else {
+        if common.memory_report {
+            eprint!("{}", common.watched.text());
+        }
+        return Ok(None);
+    };
+    if common.memory_report {
+        outcome.text += &common.watched.text();
+        outcome.record["memory_report"] = common.watched.record();
+    }
+    outcome.deliver(name, common.json, common.out.as_deref())
+}
+
+/// What the verb gives; nothing where it has said everything itself.
+fn answer(cli: &Cli) -> fail::Result<Option<(&'static str, Outcome)>> {
+    let common = &cli.common;
+    Ok(Some(match &cli.verb {
         Verb::Models(args) => ("models", models::run(args)?),
         Verb::Inspect(args) => ("inspect", inspect::run(args)?),
-        Verb::Run(args) => return run::run(args, common).map(|()| None),
+        Verb::Run(args) => {
+            run::run(args, common)?;
+            return Ok(None);
+        }
         Verb::Profile(args) => ("profile", profile::run(args, common)?),
         Verb::Bench(args) => match bench::run(args, common)? {
             Some(outcome) => ("bench", outcome),
@@ -108,8 +128,7 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
         Verb::Place(args) => ("place", place::run(args, common)?),
         Verb::World(args) => ("world", world::run(args, common)?),
         Verb::Doctor(args) => ("doctor", doctor::run(args, common)?),
-    };
-    outcome.deliver(name, common.json, common.out.as_deref())
+    }))
 }
 
 /// One line, its causes behind it, and the hint.

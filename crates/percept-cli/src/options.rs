@@ -10,6 +10,7 @@ use percept_kernels::Cpu;
 use percept_models::Model;
 
 use crate::fail::{Blame, Fail, Result};
+use crate::memory_report::MemoryReport;
 
 /// Options of every verb.
 #[derive(Args, Clone, Debug)]
@@ -26,6 +27,12 @@ pub struct Common {
     /// Also write the JSON record into this folder
     #[arg(long, global = true, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// Tell what the command and its parts did to memory: before, after, and at the peak
+    #[arg(long, global = true)]
+    pub memory_report: bool,
+    /// What was watched so far.
+    #[arg(skip)]
+    pub watched: MemoryReport,
 }
 
 impl Common {
@@ -52,6 +59,14 @@ impl Common {
             return Err(Fail::usage(message));
         }
         Cpu::new(threads).usage()
+    }
+
+    /// Does a part of the verb's work, and watches its memory where that was asked for.
+    pub fn watch<R>(&self, what: &'static str, work: impl FnOnce() -> R) -> R {
+        match self.memory_report {
+            true => self.watched.watch(what, work),
+            false => work(),
+        }
     }
 
     /// Says something on stderr, unless told to be quiet.
@@ -135,6 +150,14 @@ impl EngineArgs {
         model.form(self.options().memory == Memory::Frugal)
     }
 
+    /// How exactly it computes: `fast`.
+    pub fn describe_mode(&self) -> &'static str {
+        match self.mode {
+            ModeArg::Fast => "fast",
+            ModeArg::Exact => "exact",
+        }
+    }
+
     /// For records: `fast, frugal`.
     pub fn describe(&self) -> String {
         format!("{:?}, {:?}", self.mode, self.memory).to_lowercase()
@@ -187,6 +210,14 @@ impl std::str::FromStr for PartSize {
             part,
             size: size.parse()?,
         })
+    }
+}
+
+/// Points of a cloud, 1 to 100 million.
+pub fn parse_points(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(points) if (1..=100_000_000).contains(&points) => Ok(points),
+        _ => Err("expected 1 to 100000000 points".to_owned()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use percept_models::study::{Study, StudyRow};
+use percept_models::study::{Measured, Study, StudyRow};
 
 use crate::fail::{Fail, Result};
 use crate::model;
@@ -36,6 +36,25 @@ pub fn refuse_varied(study: &Study, set: &[String]) -> Result<()> {
         ))),
         None => Ok(()),
     }
+}
+
+/// The settings of all rows, and a user's over them.
+pub fn shared_settings(study: &Study, set: &[String]) -> Vec<String> {
+    let none = StudyRow {
+        title: "",
+        set: &[],
+    };
+    settings(study, &none, set)
+}
+
+/// The study over clouds that a network brings, for a user who gives numbers of points alone.
+pub fn over_clouds(model: &str) -> Result<&'static str> {
+    let mut studies = model::find(model)?.studies.iter();
+    let found = studies.find(|study| matches!(study.measured, Measured::Clouds(_)));
+    found.map(|study| study.name).ok_or_else(|| {
+        let message = format!("--points: {model} brings no study over clouds of points");
+        Fail::usage(message).hint("leave --points out")
+    })
 }
 
 /// The settings of a row: those of all rows, a user's over them, its own over both.

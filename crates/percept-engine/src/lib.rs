@@ -13,6 +13,7 @@ mod ops;
 mod options;
 mod outputs;
 mod passes;
+mod per_run;
 mod plan;
 mod precision;
 mod probe;
@@ -29,6 +30,7 @@ mod weights;
 pub use error::EngineError;
 pub use options::{Empty, Memory, Mode, Options};
 pub use outputs::Outputs;
+pub use per_run::PerRun;
 pub use precision::{Precision, PrecisionPlan};
 pub use probe::{Recording, Run, StepTime};
 pub use profile::{

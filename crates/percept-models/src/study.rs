@@ -32,6 +32,51 @@ pub enum Measured {
     Steps(StepStudy),
     /// Whole trainings, each with several seeds, held against the first row.
     Trainings,
+    /// Inferences of clouds of several sizes, in both forms that memory can be dealt with; it has no rows of settings.
+    Clouds(CloudStudy),
+}
+
+/// How time and memory grow with the points of a cloud, and what the lean form of a network is good for.
+#[derive(Clone, Copy, Debug)]
+pub struct CloudStudy {
+    /// Points of a cloud, where nobody says otherwise.
+    pub points: &'static [usize],
+    /// Clouds at once, where nobody says otherwise.
+    pub batches: &'static [usize],
+    /// Parts of an inference whose share of the time is shown.
+    pub components: &'static [Component],
+    /// The largest difference between the two forms, in deviations of the output.
+    pub tolerance: f64,
+    /// What a published text says.
+    pub claims: &'static [Claim],
+}
+
+/// Something that a published text says, and what is done here.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// What it says.
+    pub says: &'static str,
+    /// What is done here instead.
+    pub here: &'static str,
+    /// What tells how much that is worth.
+    pub evidence: Evidence,
+}
+
+/// Which of the measured figures speaks for a claim.
+#[derive(Clone, Copy, Debug)]
+pub enum Evidence {
+    /// How much less memory the lean form takes at its peak.
+    LessPeak,
+    /// How much less time it takes.
+    LessTime,
+    /// How much memory grows from one run to the next.
+    Steady,
+    /// How far the outputs of the two forms are from each other.
+    Answers,
+    /// The share of a component in the time of the lean form.
+    Share(usize),
+    /// How the time of a point grows with the size of the cloud.
+    Growth,
 }
 
 /// Where the time of a training step goes.
@@ -144,11 +189,29 @@ mod tests {
                 let model = entry
                     .build(&settings)
                     .unwrap_or_else(|error| panic!("{} {}: {error}", study.name, row.title));
+                if let Measured::Clouds(_) = study.measured {
+                    continue;
+                }
                 let course = entry.course.expect("it is taught");
                 let lesson = (course.lesson)(&model, &Default::default()).unwrap();
                 for training in lesson.graphs() {
                     let nodes = training.graph.nodes().iter();
                     modules.extend(nodes.map(|node| node.name.clone()));
+                }
+            }
+            if let Measured::Clouds(clouds) = study.measured {
+                let set = study.shared.iter();
+                let settings = set.fold(Settings::none(), |set, (k, v)| set.with(k, v));
+                let model = entry.build(&settings).unwrap();
+                let nodes = || model.form(true).nodes().iter().map(|node| &node.name);
+                for component in clouds.components {
+                    let is_there = |scope: &&str| nodes().any(|name| name.starts_with(*scope));
+                    assert!(component.scopes.iter().any(is_there), "{component:?}");
+                }
+                for claim in clouds.claims {
+                    if let Evidence::Share(component) = claim.evidence {
+                        assert!(component < clouds.components.len(), "{}", claim.says);
+                    }
                 }
             }
             if let Measured::Steps(steps) = study.measured {

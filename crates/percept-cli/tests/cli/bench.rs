@@ -58,3 +58,30 @@ fn samples_are_counted_and_not_their_points() {
     let text = stdout(percept().arg("bench").args(NEAR).args(args));
     assert!(text.contains("sweeps/s"), "{text}");
 }
+
+/// Each row is measured by another process, in both forms, and their outputs agree.
+#[test]
+fn a_study_over_clouds_holds_frugal_against_keep() {
+    let sizes = ["--points", "300,700", "--batch", "1,2", "--repeats", "1"];
+    let record = json(percept().args(["bench", "randlanet"]).args(sizes));
+    let rows = record["rows"].as_array().unwrap();
+    assert_eq!((rows.len(), &rows[3]["points"]), (4, &700.into()));
+    for row in rows {
+        assert!(row["difference"].as_f64().unwrap() < 1e-4, "{row}");
+        assert!(row["frugal"]["wall_ms"].as_f64().unwrap() > 0.0);
+        assert_eq!(row["frugal"]["components_ms"].as_array().unwrap().len(), 3);
+        let planned = |form: &str| row[form]["planned_bytes"].as_u64().unwrap();
+        assert!(planned("frugal") < planned("keep"), "{row}");
+    }
+    let text = stdout(
+        percept()
+            .args(["bench", "randlanet", "--study", "memory", "--points", "300"])
+            .args(["--batch", "1", "--repeats", "1"]),
+    );
+    assert!(text.contains("20-40 % less peak memory"), "{text}");
+    let mut none = percept();
+    none.args(["bench", "resnet18", "--points", "300"]);
+    none.assert()
+        .code(2)
+        .stderr(predicates::str::contains("brings no study over clouds"));
+}

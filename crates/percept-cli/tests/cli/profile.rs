@@ -65,3 +65,33 @@ fn profile_reports_a_detector() {
         assert!(text.contains(words), "`{words}` is missing in:\n{text}");
     }
 }
+
+#[test]
+fn caches_and_memory_are_reported_when_asked_for() {
+    let mut command = percept();
+    command.args(["profile", "randlanet-levels", "--set", "cache=64"]);
+    command.args(["--repeats", "2", "--memory-report"]);
+    let record = json(&mut command);
+    let cache = &record["caches"][0];
+    assert_eq!(
+        (&cache["name"], &cache["hits"], &cache["misses"]),
+        (&"levels".into(), &3.into(), &1.into())
+    );
+    assert!(cache["bytes"].as_u64().unwrap() > 100_000);
+    let watched = record["memory_report"].as_array().unwrap();
+    let names: Vec<&str> = watched
+        .iter()
+        .map(|part| part["what"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "reading the input",
+            "the first run",
+            "further runs",
+            "the whole command"
+        ]
+    );
+    let whole = &watched[3];
+    assert!(whole["peak_bytes"].as_u64() >= watched[1]["peak_bytes"].as_u64());
+}

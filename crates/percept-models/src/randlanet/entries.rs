@@ -6,6 +6,7 @@ use percept_data::points::LEARNED_CLASS_NAMES;
 
 use super::head::PointHead;
 use super::intake::ScanIntake;
+use super::studies::STUDIES;
 use super::{KnnCache, RandLaNet, SeedFileError};
 use crate::answer::FeatureHead;
 use crate::zoo::{Entry, Parts, owned};
@@ -71,13 +72,15 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "RandLA-Net labels the points of LiDAR scans, Open3D-ML's layout",
         &FAITHFUL,
         build,
-    ),
+    )
+    .studied(STUDIES),
     Entry::new(
         SEED_NAME,
         "RandLA-Net as kalmary/RandLANet_Segmentation has it, on points and intensities",
         &SEED,
         build,
-    ),
+    )
+    .studied(STUDIES),
     Entry::new(
         "randlanet-levels",
         "RandLA-Net's levels alone: the search for neighbours, and the way back up",

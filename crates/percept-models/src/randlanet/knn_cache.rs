@@ -226,6 +226,11 @@ impl CloudLevels {
         &self.levels
     }
 
+    /// All levels: the given ones where nobody else holds them, else copies.
+    pub(super) fn unwrap_or_clone(shared: Arc<Self>) -> Vec<Level> {
+        Arc::unwrap_or_clone(shared).levels
+    }
+
     /// Bytes that the lists hold.
     pub fn bytes(&self) -> u64 {
         let numbers = |level: &Level| {

@@ -120,20 +120,39 @@ impl PointLevels {
             None => CloudLevels::new(cpu, &points, &plan).map(Arc::new),
         };
         let made = made.map_err(|error| error.to_string())?;
-        let made = made.levels();
-        let first = made.first().ok_or("there are no levels")?;
+        let first = made.levels().first().ok_or("there are no levels")?;
         let start = batch.place_of_row.len();
         batch.place_of_row.resize(start + points.len(), 0);
-        for (place, (&row, point)) in first.source.iter().zip(&first.points).enumerate() {
+        for (place, &row) in first.source.iter().enumerate() {
             batch.place_of_row[start + row as usize] = (start + place) as i32;
-            batch.features.extend(point);
-            batch
-                .features
-                .extend(&rows[row as usize * channels..][3..channels]);
         }
-        let nexts = made.iter().skip(1);
-        for ((level, next), lists) in made.iter().zip(nexts).zip(&mut batch.levels) {
-            lists.append(level, next, self);
+        if channels == 3 {
+            batch.features.extend(first.points.as_flattened());
+        } else {
+            for (&row, point) in first.source.iter().zip(&first.points) {
+                batch.features.extend(point);
+                let others = &rows[row as usize * channels..][3..channels];
+                batch.features.extend(others);
+            }
+        }
+        if start > 0 {
+            let levels = made.levels();
+            let pairs = levels.iter().zip(levels.iter().skip(1));
+            for ((level, next), lists) in pairs.zip(&mut batch.levels) {
+                lists.append(level, &next.source, self);
+            }
+            return Ok(());
+        }
+        // The lists of the first cloud are taken over as they are, unless a cache holds them too.
+        let mut levels = CloudLevels::unwrap_or_clone(made).into_iter().peekable();
+        for lists in &mut batch.levels {
+            let (Some(level), Some(next)) = (levels.next(), levels.peek()) else {
+                break;
+            };
+            match level.k == self.neighbours && level.up_k == self.up {
+                true => lists.take(level, &next.source),
+                false => lists.append(&level, &next.source, self),
+            }
         }
         Ok(())
     }
@@ -198,14 +217,27 @@ struct Lists {
 }
 
 impl Lists {
-    fn append(&mut self, level: &Level, next: &Level, plan: &PointLevels) {
+    /// The first cloud's, whose lists are full.
+    fn take(&mut self, level: Level, next_source: &[i32]) {
+        self.lists = vec![level.points.len() as i32, level.k as i32];
+        self.kept = next_source.to_vec();
+        if level.up_k > 1 {
+            let lists = level.up_distance.chunks_exact(level.up_k);
+            self.up_weights = lists.flat_map(inverse_weights).collect();
+        }
+        self.points = level.points.into_flattened();
+        self.neighbours = level.neighbours;
+        self.up = level.up;
+    }
+
+    fn append(&mut self, level: &Level, next_source: &[i32], plan: &PointLevels) {
         let start = (self.points.len() / 3) as i32;
         let next_start = self.kept.len() as i32;
         self.points.extend(level.points.as_flattened());
         self.lists
             .extend([level.points.len() as i32, level.k as i32]);
         self.kept
-            .extend(next.source.iter().map(|&place| start + place));
+            .extend(next_source.iter().map(|&place| start + place));
         for place in 0..level.points.len() {
             let own = start + place as i32;
             let listed = &level.neighbours[place * level.k..][..level.k];
@@ -221,16 +253,20 @@ impl Lists {
             ));
             if plan.up > 1 {
                 let squared = &level.up_distance[place * level.up_k..][..level.up_k];
-                let inverse: Vec<f32> =
-                    squared.iter().map(|d| 1.0 / (d.sqrt() + CLOSEST)).collect();
-                let sum: f32 = inverse.iter().sum();
-                self.up_weights
-                    .extend(inverse.iter().map(|weight| weight / sum));
+                self.up_weights.extend(inverse_weights(squared));
                 self.up_weights
                     .extend(std::iter::repeat_n(0.0, plan.up - level.up_k));
             }
         }
     }
+}
+
+/// What points at these squared distances count: the nearer, the more.
+fn inverse_weights(squared: &[f32]) -> Vec<f32> {
+    let inverse = squared.iter().map(|d| 1.0 / (d.sqrt() + CLOSEST));
+    let inverse: Vec<f32> = inverse.collect();
+    let sum: f32 = inverse.iter().sum();
+    inverse.iter().map(|weight| weight / sum).collect()
 }
 
 /// Added to a distance before it is inverted.

@@ -19,6 +19,7 @@ mod moments;
 mod neighbour_max;
 mod neighbourhood;
 mod seed_file;
+mod studies;
 
 use std::sync::Arc;
 

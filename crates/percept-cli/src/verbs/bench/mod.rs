@@ -4,6 +4,7 @@ mod study;
 mod subject;
 
 use std::io::{BufRead, Write};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use percept_graph::WeightSource;
@@ -15,7 +16,7 @@ use serde_json::{Value, json};
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{ShapeArgs, SourceArgs, unit};
 use crate::model::ModelArgs;
-use crate::options::{Common, EngineArgs, PartSize, available_threads, parse_batch};
+use crate::options::{Common, EngineArgs, PartSize, available_threads, parse_batch, parse_points};
 use crate::outcome::Outcome;
 use crate::progress;
 use subject::{Facts, Subject, Times};
@@ -28,6 +29,7 @@ use subject::{Facts, Subject, Times};
   percept bench centerpoint --input nuscenes/ --batch 1,4     sweeps per second
   percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 --set padding=1 --size 180
   percept bench resnet50 --train --batch 8                    training steps: forward, backward, update
+  percept bench randlanet --points 45056,131072 --batch 1     how time and memory grow, frugal against keep
   percept bench paco --study cost                             what the loss, the backbone and d and r cost in training
 
 Times are wall times of one inference (or training step) on inputs in memory, weights packed; a warm-up comes first.")]
@@ -46,8 +48,14 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["weights", "input"])]
     train: bool,
     /// Compare what the network's own study compares, such as `cost` of paco, with what a published report says
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["weights", "input", "train", "paced"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["weights", "train", "paced"])]
     study: Option<String>,
+    /// Points of a cloud, for the network's study over clouds: time, memory, frugal against keep; several as a list
+    #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = parse_points, conflicts_with_all = ["weights", "train", "paced", "size"])]
+    points: Vec<usize>,
+    /// Measure one row of a study here, and leave its outputs in this file: how a study starts its rows
+    #[arg(long, value_name = "FILE", hide = true, requires = "study")]
+    row: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
     /// Measured runs of each setting [default: 15; with --train 5, of a study 3]
@@ -69,7 +77,12 @@ struct Setting {
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
-    if let Some(name) = &args.study {
+    let study = match (&args.study, args.points.is_empty()) {
+        (Some(name), _) => Some(name.as_str()),
+        (None, true) => None,
+        (None, false) => Some(crate::study::over_clouds(&args.model.model)?),
+    };
+    if let Some(name) = study {
         return study::run(args, common, name).map(Some);
     }
     let model = args.model.build()?;

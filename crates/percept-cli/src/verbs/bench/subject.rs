@@ -136,15 +136,19 @@ impl Subject {
     pub fn run(&mut self, recording: Option<&mut Recording>) -> Result<()> {
         match self {
             Subject::Graph { program, inputs } => {
-                let inputs = inputs.tensors.iter();
-                let named: Vec<(&str, &Tensor)> = inputs
-                    .map(|(name, tensor)| (name.as_str(), tensor))
-                    .collect();
-                program.run_recorded(&named, recording)?;
+                program.run_recorded(&named(inputs), recording)?;
             }
             Subject::Step { probe, batch } => probe.run(batch, recording).map_err(blame)?,
         }
         Ok(())
+    }
+
+    /// Runs once more, for what comes out. A training step has nothing to show.
+    pub fn outputs(&mut self) -> Result<Vec<(String, Tensor<'static>)>> {
+        match self {
+            Subject::Graph { program, inputs } => Ok(program.run(&named(inputs))?.to_tensors()),
+            Subject::Step { .. } => Ok(Vec::new()),
+        }
     }
 
     /// Runs once and looks at what was prepared for it.
@@ -187,6 +191,13 @@ impl Subject {
             cpu_ms: Spread::of(cpu_ms),
         })
     }
+}
+
+fn named(inputs: &Example) -> Vec<(&str, &Tensor<'static>)> {
+    let inputs = inputs.tensors.iter();
+    inputs
+        .map(|(name, tensor)| (name.as_str(), tensor))
+        .collect()
 }
 
 /// A graph with the output `loss` and the gradients of it by every input that has one.

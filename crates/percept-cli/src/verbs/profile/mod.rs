@@ -93,6 +93,9 @@ enum Sort {
 
 const WARM_UP_RUNS: usize = 2;
 const REPEATS: u64 = 10;
+/// What parts of the work are called in a report of memory.
+const FIRST_RUN: &str = "the first run";
+const FURTHER_RUNS: &str = "further runs";
 /// Values that hold memory at the peak, shown by name.
 const HOLDERS_SHOWN: usize = 6;
 
@@ -102,7 +105,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     }
     let model = args.input.shape.sized(args.model.build()?)?;
     let cpu = common.cpu()?;
-    let inputs = args.input.example(&model, &cpu, common)?.tensors;
+    let inputs = common.watch("reading the input", || {
+        args.input.example(&model, &cpu, common)
+    })?;
+    let inputs = inputs.tensors;
     let weights = args.model.load(&model, common)?;
     let (threads, isa) = (cpu.threads(), cpu.isa());
     let peak_gflops = machine::peak_gflops(&cpu);
@@ -119,12 +125,13 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let mut recording = Recording::default();
     let repeats = args.repeats.unwrap_or(REPEATS) as usize;
     let bar = progress::bar(common, WARM_UP_RUNS + repeats, "profiling");
-    for _ in 0..WARM_UP_RUNS {
-        program.run(&named)?;
-        bar.inc(1);
-    }
-    for _ in 0..repeats {
-        program.run_recorded(&named, Some(&mut recording))?;
+    for run in 0..WARM_UP_RUNS + repeats {
+        let (what, recording) = match run {
+            0 => (FIRST_RUN, None),
+            run if run < WARM_UP_RUNS => (FURTHER_RUNS, None),
+            _ => (FURTHER_RUNS, Some(&mut recording)),
+        };
+        common.watch(what, || program.run_recorded(&named, recording).map(|_| ()))?;
         bar.inc(1);
     }
     bar.finish_and_clear();

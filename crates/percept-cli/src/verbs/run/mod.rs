@@ -184,7 +184,8 @@ impl Runner<'_> {
             .iter()
             .filter_map(|input| Some((input.name.as_str(), inputs.get(&input.name)?)))
             .collect();
-        let outputs = self.program.run(&named)?;
+        let common = self.common;
+        let outputs = common.watch("runs", || self.program.run(&named))?;
         let outputs: Vec<(&str, Tensor<'_>)> = outputs
             .iter()
             .map(|(name, tensor)| (name, tensor.borrowed()))

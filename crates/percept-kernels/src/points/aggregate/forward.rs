@@ -12,7 +12,7 @@ use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::{PackedLinear, linear};
 use crate::isa::Kernel;
-use crate::math::exp2_below_128;
+use crate::math::exp2_up_to_0;
 use crate::simd::{LANES, Simd};
 
 /// Points that a thread takes at a time.
@@ -380,7 +380,7 @@ fn pool<S: Simd, const VECTORS: usize>(
     let (mut total, mut sum) = ([s.splat(0.0); VECTORS], [s.splat(0.0); VECTORS]);
     for (row, scores) in rows.zip(scores.chunks_exact(PANEL)) {
         for j in 0..VECTORS {
-            let weight = exp2_below_128(s, s.sub(read_at(s, scores, j * LANES), most[j]));
+            let weight = exp2_up_to_0(s, s.sub(read_at(s, scores, j * LANES), most[j]));
             let joined = cloud.joined(s, patch, row, channel + j * LANES);
             total[j] = s.add(total[j], weight);
             sum[j] = s.mul_add(weight, joined, sum[j]);

@@ -1,12 +1,15 @@
-//! `percept bench MODEL --study NAME`: what each row of a network's study costs in training, and what its report says.
+//! `percept bench MODEL --study NAME`: what each row of a network's study costs, and what its report says.
 
+mod cloud_row;
+mod cloud_tables;
+mod clouds;
 mod tables;
 
 use std::collections::BTreeMap;
 
 use percept_engine::Recording;
 use percept_models::Model;
-use percept_models::study::{Measured, StepStudy, Study, StudyRow};
+use percept_models::study::{Component, Measured, StepStudy, Study, StudyRow};
 use percept_report::{Grouping, Order, Profile, Selection, StepProfile};
 use serde::Serialize;
 use serde_json::json;
@@ -43,6 +46,17 @@ struct Row {
 
 pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
     let study = study::find(&args.model.model, name)?;
+    study::refuse_varied(study, &args.model.config.set)?;
+    if let Measured::Clouds(measured) = &study.measured {
+        return match &args.row {
+            Some(outputs) => cloud_row::run(args, common, study, measured, outputs),
+            None => clouds::run(args, common, study, measured),
+        };
+    }
+    if !args.points.is_empty() || !args.source.input.is_empty() {
+        let message = format!("the study {name} makes its own samples");
+        return Err(Fail::usage(message).hint("leave --points and --input out"));
+    }
     let Measured::Steps(measured) = &study.measured else {
         let message = format!(
             "the study {name} of {} is one of trainings",
@@ -54,7 +68,6 @@ pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
         );
         return Err(Fail::usage(message).hint(hint));
     };
-    study::refuse_varied(study, &args.model.config.set)?;
     if !args.size.is_empty() {
         let message = "--size: a study compares samples of one size";
         return Err(Fail::usage(message).hint("a setting of the network may set it (--set)"));
@@ -146,6 +159,19 @@ fn report(
     text
 }
 
+/// The modules of a profile, as deep as components name them.
+fn modules_of(components: &[Component]) -> Selection {
+    let scopes = components.iter().flat_map(|component| component.scopes);
+    let depth = scopes.map(|scope| scope.split('.').count()).max();
+    Selection {
+        grouping: Grouping::Module {
+            depth: depth.unwrap_or(1),
+        },
+        order: Order::Execution,
+        top: None,
+    }
+}
+
 /// Settings as a record has them.
 fn pairs(set: &[(&'static str, &'static str)]) -> BTreeMap<&'static str, &'static str> {
     set.iter().copied().collect()
@@ -179,18 +205,7 @@ fn measure(
     let memory_bytes = memory.total_bytes();
     let profile = Profile::new(program.step_infos(&bindings)?, &recording, memory, 0.0);
     let profile = StepProfile::new(profile, [0.0], []);
-    let scopes = measured
-        .components
-        .iter()
-        .flat_map(|component| component.scopes);
-    let depth = scopes.map(|scope| scope.split('.').count()).max();
-    let modules = profile.rows(Selection {
-        grouping: Grouping::Module {
-            depth: depth.unwrap_or(1),
-        },
-        order: Order::Execution,
-        top: None,
-    });
+    let modules = profile.rows(modules_of(measured.components));
     let tops = || modules.iter().filter(|row| row.depth == 1);
     let component = |scopes: &[&str]| {
         let own = modules
