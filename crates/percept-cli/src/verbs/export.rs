@@ -1,8 +1,12 @@
-//! `percept export`: the network as an ONNX file.
+//! `percept export`: the network as an ONNX file, or its weights alone with their card.
 
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
-use percept_models::{Model, zoo};
+use half::f16;
+use percept_data::safetensors::write_safetensors;
+use percept_graph::{Tensor, WeightSource};
+use percept_models::{Card, Model, zoo};
 use percept_onnx::ExportError;
 use percept_report::bytes;
 use serde_json::json;
@@ -13,46 +17,109 @@ use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::Outcome;
 
-/// Write a network with its weights as ONNX
+/// Write a network with its weights as ONNX, or the weights alone as .safetensors
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   percept export resnet50 --onnx resnet50.onnx
   percept export dinov2-vitb14 --size 518 --batch 2 --weights dinov2.safetensors --onnx dinov2.onnx
+  percept export resnet18 --weights runs/resnet18/best.safetensors --safetensors resnet18.safetensors --half
 
-The file is made for one input size. ONNX Runtime and OpenVINO run it as it is.")]
+An ONNX file is made for one input size. ONNX Runtime and OpenVINO run it as it is. A .safetensors file has what the network reads,
+without what a checkpoint keeps for the next step of training, and the card that tells its settings and classes.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
     #[command(flatten)]
     input: ShapeArgs,
-    /// File to write
-    #[arg(long, value_name = "FILE")]
-    onnx: PathBuf,
+    /// ONNX file to write
+    #[arg(long, value_name = "FILE", required_unless_present = "safetensors")]
+    onnx: Option<PathBuf>,
+    /// File of weights to write
+    #[arg(long, value_name = "FILE", conflicts_with = "onnx")]
+    safetensors: Option<PathBuf>,
+    /// Write matrices of weights in half precision; vectors, such as statistics, stay as they are
+    #[arg(long, requires = "safetensors")]
+    half: bool,
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let model = args.input.sized(args.model.build()?)?;
-    let shapes = args.input.shapes(&model)?;
+    match (&args.safetensors, &args.onnx) {
+        (Some(path), _) => {
+            let weights = args.model.load(&model, common)?;
+            write_weights(args, path, &model, &*weights)
+        }
+        (None, Some(path)) => write_onnx(args, path, &model, common),
+        (None, None) => Err(Fail::usage("nothing to write").hint("--onnx FILE")),
+    }
+}
+
+/// The weights that a network reads, and their card.
+fn write_weights(
+    args: &Args,
+    path: &Path,
+    model: &Model,
+    weights: &dyn WeightSource,
+) -> Result<Outcome> {
+    let mut tensors = Vec::new();
+    for parameter in model.graph.params() {
+        let values = weights.read(&parameter.name, &parameter.shape);
+        let values = values.map_err(Fail::bad_input)?.into_owned();
+        let is_half = args.half && parameter.shape.len() > 1;
+        let tensor = if is_half {
+            let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();
+            let lost =
+                (0..values.len()).find(|&at| values[at].is_finite() != halves[at].is_finite());
+            if let Some(at) = lost {
+                let reason = format!(
+                    "{}: {} is too large for half precision",
+                    parameter.name, values[at]
+                );
+                return Err(Fail::bad_input(reason).hint("leave --half out"));
+            }
+            Tensor::from_values(parameter.shape.clone(), halves)
+        } else {
+            Tensor::from_values(parameter.shape.clone(), values)
+        };
+        tensors.push((parameter.name.clone(), tensor.map_err(Fail::bad_input)?));
+    }
+    let card = Card::of(model, model.classes.to_vec());
+    write_safetensors(path, &tensors, &BTreeMap::from([card.metadata()]))?;
+    let size: usize = tensors.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
+    let text = format!(
+        "{}: {} tensors, {}\n",
+        path.display(),
+        tensors.len(),
+        bytes(size as u64)
+    );
+    let record = json!({
+        "model": args.model.model, "file": path.display().to_string(), "tensors": tensors.len(), "bytes": size,
+    });
+    Ok(Outcome::new(text, record))
+}
+
+fn write_onnx(args: &Args, path: &Path, model: &Model, common: &Common) -> Result<Outcome> {
+    let shapes = args.input.shapes(model)?;
     let bindings = model.graph.bind(&shapes)?;
-    let weights = args.model.load(&model, common)?;
-    let exported = percept_data::atomic::write_atomically(&args.onnx, |file| {
+    let weights = args.model.load(model, common)?;
+    let exported = percept_data::atomic::write_atomically(path, |file| {
         percept_onnx::export(&model.graph, &bindings, &*weights, file)
     })
-    .map_err(|error| blame(args, &model, error))?;
+    .map_err(|error| blame(path, model, error))?;
     let inputs: Vec<String> = shapes
         .iter()
         .map(|(name, shape)| format!("{name} {shape:?}"))
         .collect();
     let text = format!(
         "{}: {} nodes, {} initializers, {}; input {}\n",
-        args.onnx.display(),
+        path.display(),
         exported.nodes,
         exported.initializers,
         bytes(exported.bytes),
         inputs.join(", ")
     );
     let record = json!({
-        "model": args.model.model, "file": args.onnx.display().to_string(), "nodes": exported.nodes,
+        "model": args.model.model, "file": path.display().to_string(), "nodes": exported.nodes,
         "initializers": exported.initializers, "bytes": exported.bytes,
         "inputs": shapes.iter().map(|(name, shape)| json!({"name": name, "shape": shape})).collect::<Vec<_>>(),
         "outputs": model.graph.outputs().iter().map(|(name, _)| name).collect::<Vec<_>>(),
@@ -61,8 +128,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
 }
 
 /// An op without an ONNX form is the network's: its parts may do.
-fn blame(args: &Args, model: &Model, error: ExportError) -> Fail {
-    let message = format!("{}: {error}", args.onnx.display());
+fn blame(path: &Path, model: &Model, error: ExportError) -> Fail {
+    let message = format!("{}: {error}", path.display());
     if !matches!(error, ExportError::Unsupported { .. }) {
         return Fail::bad_input(message);
     }
