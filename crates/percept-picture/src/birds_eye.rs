@@ -20,6 +20,13 @@ pub enum PointColours<'a> {
     Intensity,
     /// The class, by the classes' names.
     Class(&'a [&'a str]),
+    /// The class, in colours of the classes' own.
+    Painted {
+        /// The classes' names.
+        names: &'a [&'a str],
+        /// As many colours.
+        colours: &'a [Colour],
+    },
 }
 
 /// Points and boxes to draw from above.
@@ -99,9 +106,9 @@ pub fn draw_birds_eye(scene: &BirdsEye<'_>) -> Picture {
     }
     legend.heading("Points", scene.points.len());
     match scene.colours {
-        PointColours::Class(names) => {
+        PointColours::Class(names) | PointColours::Painted { names, .. } => {
             let classes = scene.points.iter().filter_map(|point| point.class);
-            legend.classes(names, &class_colours(names), classes);
+            legend.classes(names, &scene.palette(names), classes);
         }
         PointColours::Height => {
             let ends = HEIGHTS_M.map(|metres| format!("{metres:.1} m").replace('-', "−"));
@@ -135,14 +142,27 @@ impl BirdsEye<'_> {
                 let colour = |point: &DrawnPoint| shade(point.intensity, range);
                 self.points.iter().map(colour).collect()
             }
-            PointColours::Class(names) => {
-                let colours = class_colours(names);
+            PointColours::Class(names) | PointColours::Painted { names, .. } => {
+                let colours = self.palette(names);
                 self.points
                     .iter()
                     .map(|point| point.class.and_then(|class| colours.get(class)))
                     .map(|colour| colour.copied().unwrap_or(UNKNOWN))
                     .collect()
             }
+        }
+    }
+
+    /// The colours of classes.
+    fn palette(&self, names: &[&str]) -> Vec<Colour> {
+        match self.colours {
+            PointColours::Painted { colours, .. } => {
+                let own = colours.iter().copied();
+                own.chain(std::iter::repeat(UNKNOWN))
+                    .take(names.len())
+                    .collect()
+            }
+            _ => class_colours(names),
         }
     }
 

@@ -42,7 +42,7 @@ pub fn draw_scan(scene: &BirdsEye<'_>, scanner: Scanner) -> Picture {
     let below = match scene.colours {
         PointColours::Height => "Height",
         PointColours::Intensity => "Intensity",
-        PointColours::Class(_) => "Class",
+        PointColours::Class(_) | PointColours::Painted { .. } => "Class",
     };
     let nearest = nearest_points(scene, scanner);
     let colours = scene.point_colours();

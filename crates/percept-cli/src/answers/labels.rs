@@ -59,8 +59,10 @@ pub fn save(path: &Path, sample: &Sample, labels: &PointLabels) -> Result<()> {
             Ok(write_npy_integers(path, &rows)?)
         }
         _ => {
-            let names: Vec<&str> = labels.names.iter().map(String::as_str).collect();
-            let palette = class_colours(&names);
+            let palette = match labels.colours.is_empty() {
+                true => class_colours(&names(labels)),
+                false => labels.colours.to_vec(),
+            };
             let classes = || labels.classes.iter().map(|class| usize::from(*class));
             let colours: Vec<[u8; 3]> = classes()
                 .map(|class| palette.get(class).copied().unwrap_or_default())
@@ -90,15 +92,26 @@ pub fn picture(sample: &Sample, labels: &PointLabels) -> Result<Picture> {
             ..DrawnPoint::default()
         })
         .collect();
-    let names: Vec<&str> = labels.names.iter().map(String::as_str).collect();
+    let names = names(labels);
+    let colours = match labels.colours.is_empty() {
+        true => PointColours::Class(&names),
+        false => PointColours::Painted {
+            names: &names,
+            colours: &labels.colours,
+        },
+    };
     Ok(draw_birds_eye(&BirdsEye {
         title: &format!("{}: {} points", sample.name, points.len()),
         points: &points,
-        colours: PointColours::Class(&names),
+        colours,
         forward_rad: frame.convention.forward_rad(),
         reach_m: PICTURE_REACH_M,
         ..BirdsEye::default()
     }))
+}
+
+fn names(labels: &PointLabels) -> Vec<&str> {
+    labels.names.iter().map(String::as_str).collect()
 }
 
 fn frame(sample: &Sample) -> Result<&LidarFrame> {
@@ -134,6 +147,7 @@ mod tests {
             classes,
             names: LEARNED_CLASS_NAMES.map(str::to_owned).into(),
             raw_ids: raw_ids.into(),
+            colours: [].into(),
         };
         let sample = Sample::of("scan", "points", Datum::Frame(Box::new(frame)));
         (sample, labels)
@@ -158,6 +172,20 @@ mod tests {
             .map(|label| u32::from(label.learned_class()));
         assert!(learned.eq(expected));
         assert_eq!(read_points(&path("ply"), None).unwrap().len(), count);
+    }
+
+    #[test]
+    fn own_colours_are_drawn_and_written() {
+        let ((sample, mut labels), folder) = (answered(), tempfile::tempdir().unwrap());
+        labels.colours = vec![[1, 2, 3]; labels.names.len()].into();
+        let path = folder.path().join("x.ply");
+        save(&path, &sample, &labels).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(bytes.windows(3).any(|rgb| rgb == [1, 2, 3]));
+        let pixels = picture(&sample, &labels).unwrap().to_pixels();
+        let drawn = (0..pixels.height())
+            .any(|y| (0..pixels.width()).any(|x| pixels.at(x, y) == Some([1, 2, 3])));
+        assert!(drawn);
     }
 
     #[test]

@@ -13,6 +13,8 @@ pub struct PointLabels {
     pub names: Arc<[String]>,
     /// What label files call each class; its own number where they say nothing else.
     pub raw_ids: Arc<[u16]>,
+    /// What each class is drawn in; empty where names choose colours.
+    pub colours: Arc<[[u8; 3]]>,
 }
 
 impl PointLabels {
@@ -52,6 +54,7 @@ mod tests {
             confidence: vec![1.0; 5],
             names: ["unlabeled", "car", "road"].map(str::to_owned).into(),
             raw_ids: [0, 10, 40].into(),
+            colours: [].into(),
         };
         assert_eq!(labels.counts(), [(2, 2), (0, 1), (1, 1), (9, 1)]);
         assert_eq!(labels.raw(), [10, 40, 40, 0, 9]);

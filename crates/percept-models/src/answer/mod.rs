@@ -1,6 +1,7 @@
 //! A network's way out: what it says of a sample, typed, however many tensors it says it with.
 
 mod boxes;
+mod class_file;
 mod classes;
 mod descriptor;
 mod features;
@@ -15,6 +16,7 @@ use percept_graph::{Tensor, TensorError};
 use thiserror::Error;
 
 pub use boxes::{Boxes, FoundBox};
+pub use class_file::{ClassFile, ClassFileError};
 pub use classes::{ClassHead, Classes, Prediction};
 pub use descriptor::{Descriptor, DescriptorHead};
 pub use features::{FeatureHead, Features};
@@ -127,6 +129,11 @@ pub enum AnswerError {
 pub trait Head: fmt::Debug + Send + Sync {
     /// What kind of answer it reads.
     fn kind(&self) -> AnswerKind;
+
+    /// How many classes it tells points apart by, beside what is left out; none where it labels no points.
+    fn point_classes(&self) -> Option<usize> {
+        None
+    }
 
     /// The answer to each sample.
     fn read(&self, ran: &Ran<'_>) -> Result<Vec<Answer>, AnswerError>;

@@ -9,7 +9,7 @@ use percept_data::{Example, Sample, Samples};
 use percept_engine::Program;
 use percept_graph::{Graph, Tensor};
 use percept_models::Model;
-use percept_models::answer::{Answer, AnswerKind};
+use percept_models::answer::{Answer, AnswerKind, ClassFile};
 
 use crate::answers::{Saver, Shown, check_picture, numbered};
 use crate::fail::{Blame, Exit, Fail, Result};
@@ -55,6 +55,10 @@ pub struct Args {
     /// Draw the answer over what the network looked at into this .png or .svg file (numbered when there are several inputs)
     #[arg(long, value_name = "FILE")]
     picture: Option<PathBuf>,
+    /// Names, colours and file ids of your own point classes: {"10": {"name": "car", "color": [100, 150, 245]}, ..}, ids ascending
+    /// with the network's classes
+    #[arg(long, value_name = "FILE.json")]
+    classes: Option<PathBuf>,
     /// Stop at an input that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
@@ -77,6 +81,7 @@ pub fn run(args: &Args, common: &Common) -> Result<()> {
                 .hint("add --save FILE.safetensors"),
         );
     }
+    let classes = args.class_file(&model)?;
     let graph = with_taps(args.engine.form(&model), &args.tap)?;
     let cpu = common.cpu()?;
     let samples = args.input.open(&model, &cpu)?;
@@ -93,6 +98,7 @@ pub fn run(args: &Args, common: &Common) -> Result<()> {
         program,
         saver,
         report,
+        classes,
         taken: 0,
         answered: 0,
         failed: 0,
@@ -123,6 +129,8 @@ struct Runner<'a> {
     program: Program,
     saver: Option<Saver>,
     report: Report,
+    /// What the user calls classes of points.
+    classes: Option<ClassFile>,
     /// Samples of the source that were looked at.
     taken: usize,
     /// Samples that have an answer.
@@ -190,7 +198,12 @@ impl Runner<'_> {
             .iter()
             .map(|(name, tensor)| (name, tensor.borrowed()))
             .collect();
-        let answers: Vec<Answer> = self.model.read(&outputs, inputs, samples).bug()?;
+        let mut answers: Vec<Answer> = self.model.read(&outputs, inputs, samples).bug()?;
+        for answer in &mut answers {
+            if let (Answer::PointLabels(labels), Some(classes)) = (answer, &self.classes) {
+                classes.apply(labels);
+            }
+        }
         if let Some(saver) = &mut self.saver {
             let names: Vec<&str> = samples.iter().map(|sample| sample.name.as_str()).collect();
             let prefix = match of > self.args.step() {
@@ -265,6 +278,19 @@ impl Runner<'_> {
 }
 
 impl Args {
+    /// What the user calls the classes of points, where that is said.
+    fn class_file(&self, model: &Model) -> Result<Option<ClassFile>> {
+        let Some(path) = &self.classes else {
+            return Ok(None);
+        };
+        let Some(outputs) = model.head.point_classes() else {
+            let kind = model.head.kind();
+            let wrong = format!("{} gives {kind}, --classes is for point labels", model.name);
+            return Err(Fail::usage(wrong).hint("leave --classes out"));
+        };
+        ClassFile::read(path, outputs).map(Some).bad_input()
+    }
+
     /// Samples of the source that are taken at once.
     fn step(&self) -> usize {
         self.input.shape.batch.unwrap_or(1)
