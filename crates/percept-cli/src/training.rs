@@ -38,6 +38,8 @@ pub struct Settled {
     pub model: Model,
     pub learner: Learner,
     pub data: TrainData,
+    /// What is learned from where no folder is named.
+    pub built_in: &'static str,
     pub config: TrainConfig,
 }
 
@@ -71,6 +73,7 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
         model,
         learner,
         data,
+        built_in: course.data.built_in(),
         config,
     })
 }
@@ -196,6 +199,7 @@ fn blame_data(error: DataError) -> Fail {
     match error {
         DataError::Dataset(error) => Fail::bad_input(error),
         DataError::Points(error) => Fail::bad_input(error),
+        DataError::Open(error) => Fail::bad_input(error),
         DataError::Machine(error) => Fail::usage(error),
         DataError::Setting(error) => Fail::usage(error),
         error @ DataError::NoFolder { .. } => Fail::usage(error),

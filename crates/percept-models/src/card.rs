@@ -18,7 +18,7 @@ use crate::{Model, Settings, zoo};
 pub struct Card {
     /// The network's name in the zoo.
     pub network: String,
-    /// Every setting that it was built with.
+    /// Every setting that the weights are made for.
     pub settings: BTreeMap<String, String>,
     /// The names of its classes, by index; empty where it tells none.
     #[serde(default)]
@@ -68,7 +68,7 @@ impl Card {
 
     /// The card of a configured network with these classes.
     pub fn of(model: &Model, classes: Vec<String>) -> Self {
-        let settings = model.settings.iter();
+        let settings = model.settings.of_weights();
         Self {
             network: model.name.to_owned(),
             settings: settings.map(|(k, v)| (k.to_owned(), v)).collect(),
@@ -141,6 +141,16 @@ mod tests {
         let settings = Settings::parse(["classes=3", "width=8"]).unwrap();
         let model = zoo::build("resnet18", &settings).unwrap();
         Card::of(&model, ["a", "b", "c"].map(str::to_owned).to_vec())
+    }
+
+    #[test]
+    fn what_each_run_chooses_stands_on_no_card() {
+        let model = zoo::build("randlanet", &Settings::parse(["votes=3"]).unwrap()).unwrap();
+        let card = Card::of(&model, Vec::new());
+        assert!(card.settings.contains_key("grid") && !card.settings.contains_key("votes"));
+        let asked = Settings::parse(["votes=2"]).unwrap();
+        let settings = card.settings_for("randlanet", &asked).unwrap();
+        assert_eq!(settings.get("votes"), Some("2"));
     }
 
     fn written(metadata: &BTreeMap<String, String>) -> (tempfile::TempDir, std::path::PathBuf) {

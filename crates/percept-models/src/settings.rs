@@ -45,6 +45,8 @@ pub struct Setting {
     pub name: &'static str,
     pub kind: SettingKind,
     pub help: &'static str,
+    /// Whether the same weights serve any value of it, so that each run chooses anew.
+    pub is_of_run: bool,
 }
 
 /// More than any network has, and few enough that products of four sizes fit in 63 bits.
@@ -68,7 +70,12 @@ impl Setting {
             at_least,
             at_most,
         };
-        Self { name, kind, help }
+        Self {
+            name,
+            kind,
+            help,
+            is_of_run: false,
+        }
     }
 
     /// A number between two bounds, both included.
@@ -83,13 +90,23 @@ impl Setting {
             at_least,
             at_most,
         };
-        Self { name, kind, help }
+        Self {
+            name,
+            kind,
+            help,
+            is_of_run: false,
+        }
     }
 
     /// A switch.
     pub const fn flag(name: &'static str, default: bool, help: &'static str) -> Self {
         let kind = SettingKind::Flag { default };
-        Self { name, kind, help }
+        Self {
+            name,
+            kind,
+            help,
+            is_of_run: false,
+        }
     }
 
     /// One of some words; the first is the default.
@@ -99,7 +116,20 @@ impl Setting {
         help: &'static str,
     ) -> Self {
         let kind = SettingKind::Choice { options };
-        Self { name, kind, help }
+        Self {
+            name,
+            kind,
+            help,
+            is_of_run: false,
+        }
+    }
+
+    /// The same setting, which has nothing to do with the weights: their card does not keep it.
+    pub const fn of_run(self) -> Self {
+        Self {
+            is_of_run: true,
+            ..self
+        }
     }
 
     /// Levels of elastic axes, 1 to `most`; the whole network by default.
@@ -110,7 +140,12 @@ impl Setting {
         help: &'static str,
     ) -> Self {
         let kind = SettingKind::Levels { groups, most };
-        Self { name, kind, help }
+        Self {
+            name,
+            kind,
+            help,
+            is_of_run: false,
+        }
     }
 
     /// Whether it chooses a part of one set of weights, so that weights of the whole serve every value.
@@ -316,7 +351,11 @@ impl Settings {
             let setting = setting.ok_or_else(|| unknown(model, key, declared))?;
             values.insert(setting.name, setting.parse(text)?);
         }
-        Ok(ChosenSettings { values })
+        let of_run = declared.iter().filter(|setting| setting.is_of_run);
+        Ok(ChosenSettings {
+            values,
+            of_run: of_run.map(|setting| setting.name).collect(),
+        })
     }
 }
 
@@ -338,6 +377,8 @@ fn unknown(model: &str, name: &str, declared: &[Setting]) -> SettingsError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChosenSettings {
     values: BTreeMap<&'static str, Value>,
+    /// Those that the same weights serve with any value.
+    of_run: Vec<&'static str>,
 }
 
 impl ChosenSettings {
@@ -396,6 +437,11 @@ impl ChosenSettings {
             whole.values.insert(setting.name, setting.default_value());
         }
         whole
+    }
+
+    /// Those that weights are made for, as (name, value).
+    pub fn of_weights(&self) -> impl Iterator<Item = (&'static str, String)> {
+        self.iter().filter(|(name, _)| !self.of_run.contains(name))
     }
 
     /// Every setting as (name, value), for reports.

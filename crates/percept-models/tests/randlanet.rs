@@ -624,7 +624,8 @@ fn learnt(graph: Graph) -> BTreeMap<String, Vec<f32>> {
     let logits = graph.find("logits").expect("logits");
     let mut b = Builder::resume(graph);
     let labels = b.integer_input("labels", [Dim::symbol("P")]);
-    let loss = weighted_cross_entropy(&mut b, "loss", logits, labels, vec![1.0, 2.0, 3.0]);
+    let weights = b.input("weights", [Dim::symbol("P")]);
+    let loss = weighted_cross_entropy(&mut b, "loss", logits, labels, weights);
     b.output("loss", loss);
     let graph = b.finish().expect("it builds").in_training();
     let moving = graph.states().iter().filter(|state| {
@@ -662,9 +663,14 @@ fn learnt(graph: Graph) -> BTreeMap<String, Vec<f32>> {
     .into_iter()
     .collect();
     let labels: Vec<i32> = (0..points as i32).map(|row| row % 4).collect();
+    let weights: Vec<f32> = labels.iter().map(|label| *label as f32).collect();
     tensors.push((
         "labels",
         Tensor::from_values([points], labels).expect("labels"),
+    ));
+    tensors.push((
+        "weights",
+        Tensor::from_values([points], weights).expect("weights"),
     ));
     let named: Vec<(&str, &Tensor<'_>)> = tensors
         .iter()

@@ -73,7 +73,7 @@ impl Batches {
             lesson: &*self.lesson,
             training: &self.samples,
             options: EvaluationOptions {
-                batch: self.config.batch,
+                batch: self.config.batch.min(self.lesson.judged_at_once()),
                 threads: self.config.workers,
                 strict: self.config.strict,
             },

@@ -2,14 +2,16 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::ValueEnum;
+use percept_data::{Sample, SampleError, Samples};
 use percept_models::lesson::{FigureTable, FigureValue};
 use percept_report::Table;
 use percept_train::{Evaluated, EvaluationOptions, evaluate};
 use serde_json::json;
 
-use crate::fail::Result;
+use crate::fail::{Fail, Result};
 use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::Outcome;
@@ -23,21 +25,23 @@ use crate::training::{Settled, Sources, blame, settings_of_checkpoint, settle};
   percept eval resnet18 --weights run/best.safetensors --split training
   percept eval resnet18 --weights seeded                                what no training is worth
   percept eval resnet50 --weights resnet50.pth --data imagenet --json
+  percept eval randlanet --data sequences/08 --split whole              every scan of a folder, by class and by distance
 
 A checkpoint of `percept train` knows its network's settings, its sizes and its data; other weights need --set and
 --data where the defaults do not fit.")]
 pub struct Args {
     #[command(flatten)]
     network: ModelArgs,
-    /// Pictures: a folder a class, train/ and val/ of such, or CUB-200-2011 [default: those of the run, or built-in birds]
+    /// Pictures: a folder a class, train/ and val/ of such, or CUB-200-2011; sweeps: a nuScenes folder; labelled scans:
+    /// SemanticKITTI's layout, or .bin and .label files [default: those of the run, or what is built in]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Which pictures
+    /// Which samples
     #[arg(long, value_enum, default_value = "testing")]
     split: SplitArg,
-    /// Samples at once
-    #[arg(long, value_name = "N", default_value_t = 32)]
-    batch: usize,
+    /// Samples at once [default: what suits the network]
+    #[arg(long, value_name = "N")]
+    batch: Option<usize>,
     /// Stop at a sample that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
@@ -49,6 +53,41 @@ enum SplitArg {
     Testing,
     /// Those to train with
     Training,
+    /// All there are, such as a folder of which nothing was learned
+    Whole,
+}
+
+/// Samples of two datasets, one behind the other.
+struct Joined([Arc<dyn Samples>; 2]);
+
+impl Joined {
+    fn find(&self, index: usize) -> (&dyn Samples, usize) {
+        let [first, second] = &self.0;
+        match index.checked_sub(first.len()) {
+            None => (&**first, index),
+            Some(behind) => (&**second, behind),
+        }
+    }
+}
+
+impl Samples for Joined {
+    fn len(&self) -> usize {
+        self.0.iter().map(|part| part.len()).sum()
+    }
+
+    fn classes(&self) -> &[String] {
+        self.0[0].classes()
+    }
+
+    fn name(&self, index: usize) -> String {
+        let (part, within) = self.find(index);
+        part.name(within)
+    }
+
+    fn sample(&self, index: usize) -> std::result::Result<Sample, SampleError> {
+        let (part, within) = self.find(index);
+        part.sample(within)
+    }
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
@@ -74,15 +113,20 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let dataset = match args.split {
         SplitArg::Testing => data.testing,
         SplitArg::Training => data.training,
+        SplitArg::Whole => Arc::new(Joined([data.training, data.testing])),
     };
+    let (lesson, source) = (&*learner.lesson, weights.describe());
+    if dataset.is_empty() {
+        let nothing = format!("there are no {} to judge by", lesson.samples());
+        return Err(Fail::bad_input(nothing).hint("--split whole takes all that there are"));
+    }
     let options = EvaluationOptions {
-        batch: args.batch,
+        batch: args.batch.unwrap_or(lesson.judged_at_once()),
         threads: common.cpu()?.threads(),
         strict: args.strict,
     };
     let classes = dataset.classes().len();
     let bar = progress::bar(common, dataset.len(), "testing");
-    let (lesson, source) = (&*learner.lesson, weights.describe());
     let evaluated = evaluate(lesson, weights, dataset, &options, |done| {
         bar.set_position(done);
     });

@@ -46,6 +46,18 @@ pub enum DataKind {
     /// Frames of cameras and LiDAR with their positions, of drives that come by the same places; built in are towns of the
     /// synthetic world.
     Places,
+    /// LiDAR scans with a label for each point; built in are towns of the synthetic world.
+    Scans,
+}
+
+impl DataKind {
+    /// What there is to learn from without a folder.
+    pub fn built_in(self) -> &'static str {
+        match self {
+            Self::Pictures => "built-in birds",
+            Self::Sweeps | Self::Places | Self::Scans => "towns of the synthetic world",
+        }
+    }
 }
 
 /// What a run says about the lesson.
@@ -250,6 +262,11 @@ pub trait Lesson: fmt::Debug + Send + Sync {
 
     /// How samples become the inputs of the inference graph and what its answers are compared with.
     fn evaluation(&self) -> Arc<dyn Prepare>;
+
+    /// Samples that are judged at once at most, so that a batch of large ones fits.
+    fn judged_at_once(&self) -> usize {
+        32
+    }
 
     /// What judges the answers, over data of these classes.
     fn metric(&self, classes: &[String]) -> Box<dyn Metric>;

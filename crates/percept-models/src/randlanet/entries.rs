@@ -6,6 +6,7 @@ use percept_data::points::LEARNED_CLASS_NAMES;
 
 use super::head::PointHead;
 use super::intake::ScanIntake;
+use super::lesson::SEGMENTER;
 use super::studies::STUDIES;
 use super::{KnnCache, RandLaNet, SeedFileError};
 use crate::answer::FeatureHead;
@@ -25,19 +26,22 @@ const VOTES: Setting = Setting::count_within(
     1,
     [1, 64],
     "times that a scan is looked at, each time with another shuffle",
-);
+)
+.of_run();
 const CACHE: Setting = Setting::count_within(
     "cache",
     0,
     [0, 1 << 20],
     "MB of neighbours that are kept for clouds that come again; 0 searches every time",
-);
+)
+.of_run();
 const SHUFFLE: Setting = Setting::count_within(
     "shuffle",
     0,
     [0, 1 << 30],
     "what the shuffles follow from, which say which points stay",
-);
+)
+.of_run();
 
 static FAITHFUL: [Setting; 6] = [
     Setting::count("classes", CLASSES, "classes of a point"),
@@ -73,6 +77,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
         &FAITHFUL,
         build,
     )
+    .taught_by(SEGMENTER)
     .studied(STUDIES),
     Entry::new(
         SEED_NAME,
@@ -80,6 +85,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
         &SEED,
         build,
     )
+    .taught_by(SEGMENTER)
     .studied(STUDIES),
     Entry::new(
         "randlanet-levels",
@@ -129,7 +135,10 @@ fn build(name: &'static str, settings: &ChosenSettings) -> Result<Parts, ModelEr
         true => owned(&LEARNED_CLASS_NAMES[1..]),
         false => owned(&[]),
     };
-    let head = PointHead { intake };
+    let head = PointHead {
+        intake,
+        classes: network.classes,
+    };
     let cache = cache(settings);
     Ok(Parts {
         classes,

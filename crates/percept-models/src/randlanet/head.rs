@@ -14,11 +14,17 @@ use crate::answer::{Answer, AnswerError, AnswerKind, Head, PointLabels, Ran};
 pub struct PointHead {
     /// How the scans became clouds.
     pub intake: ScanIntake,
+    /// Classes of the network.
+    pub classes: usize,
 }
 
 impl Head for PointHead {
     fn kind(&self) -> AnswerKind {
         AnswerKind::PointLabels
+    }
+
+    fn point_classes(&self) -> Option<usize> {
+        Some(self.classes)
     }
 
     fn read(&self, ran: &Ran<'_>) -> Result<Vec<Answer>, AnswerError> {
@@ -40,6 +46,7 @@ impl Head for PointHead {
                 confidence,
                 names: Arc::clone(&names),
                 raw_ids: Arc::clone(&raw_ids),
+                colours: [].into(),
             })
         };
         Ok(scans.into_iter().map(answer).collect())
@@ -47,10 +54,10 @@ impl Head for PointHead {
 }
 
 /// The class of each point of a scan, counted from 1, and how probable it is; 0 where the network could not look.
-type ScanLabels = (Vec<u16>, Vec<f32>);
+pub(super) type ScanLabels = (Vec<u16>, Vec<f32>);
 
 /// The labels of each scan.
-fn labels_of_points(
+pub(super) fn labels_of_points(
     intake: &ScanIntake,
     logits: &Tensor<'_>,
     inputs: &Example,
@@ -168,7 +175,7 @@ mod tests {
             samples: &samples,
             classes: &classes,
         };
-        let answers = PointHead { intake }.read(&ran).unwrap();
+        let answers = PointHead { intake, classes: 2 }.read(&ran).unwrap();
         let labels: Vec<&PointLabels> = answers
             .iter()
             .map(|answer| match answer {

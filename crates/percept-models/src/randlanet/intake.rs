@@ -57,6 +57,31 @@ impl ScanIntake {
             .unzip()
     }
 
+    /// The points that the network looks at: means of cells, or every usable row where there are no cells.
+    pub(super) fn thinned(
+        &self,
+        points: &[[f32; 3]],
+        intensity: &[f32],
+    ) -> Result<VoxelMeans, String> {
+        if self.grid_m > 0.0 {
+            let means = VoxelMeans::new(points, intensity, self.grid_m);
+            return means.map_err(|error| error.to_string());
+        }
+        let usable: Vec<usize> = (0..points.len())
+            .filter(|&row| points[row].iter().all(|v| v.is_finite()))
+            .collect();
+        let mut cell_of_row = vec![-1; points.len()];
+        usable
+            .iter()
+            .enumerate()
+            .for_each(|(cell, &row)| cell_of_row[row] = cell as i32);
+        Ok(VoxelMeans {
+            points: usable.iter().map(|&row| points[row]).collect(),
+            features: usable.iter().map(|&row| intensity[row]).collect(),
+            cell_of_row,
+        })
+    }
+
     /// One cloud for each vote.
     pub fn clouds(
         &self,
@@ -64,23 +89,7 @@ impl ScanIntake {
         points: &[[f32; 3]],
         intensity: &[f32],
     ) -> Result<ScanClouds, String> {
-        let thinned = if self.grid_m > 0.0 {
-            VoxelMeans::new(points, intensity, self.grid_m).map_err(|error| error.to_string())?
-        } else {
-            let usable: Vec<usize> = (0..points.len())
-                .filter(|&row| points[row].iter().all(|v| v.is_finite()))
-                .collect();
-            let mut cell_of_row = vec![-1; points.len()];
-            usable
-                .iter()
-                .enumerate()
-                .for_each(|(cell, &row)| cell_of_row[row] = cell as i32);
-            VoxelMeans {
-                points: usable.iter().map(|&row| points[row]).collect(),
-                features: usable.iter().map(|&row| intensity[row]).collect(),
-                cell_of_row,
-            }
-        };
+        let thinned = self.thinned(points, intensity)?;
         let nearest = match self.grid_m > 0.0 {
             true => thinned
                 .nearest(cpu, points)

@@ -1,7 +1,8 @@
 //! Weighted cross-entropy of point labels, as the public pipeline trains with it.
 //!
-//! loss = Σ w[y] · (log Σ exp x - x[y]) / Σ w[y] over the points that have a label; output c is label c + 1, and points with
-//! label 0 do not count.
+//! loss = Σ w · (log Σ exp x - x[y]) / Σ w over the points that have a label; output c is label c + 1, and points with
+//! label 0 do not count. Each point has its weight w from its class; they are values, because only the data knows how common its
+//! classes are.
 
 use std::sync::Arc;
 
@@ -20,16 +21,16 @@ pub fn class_weights(label_counts: &[u64]) -> Vec<f32> {
     classes.iter().map(weight).collect()
 }
 
-/// The loss of logits [P, C] by labels i32 [P], with a weight for each of the C classes.
+/// The loss of logits [P, C] by labels i32 [P] and weights [P], all points of a batch together.
 pub fn weighted_cross_entropy(
     b: &mut Builder,
     name: &str,
     logits: ValueId,
     labels: ValueId,
-    weights: Vec<f32>,
+    weights: ValueId,
 ) -> ValueId {
-    let op: Arc<dyn CustomOp> = Arc::new(WeightedCrossEntropy { weights });
-    b.call(name, Op::Custom(op), &[logits, labels])
+    let op: Arc<dyn CustomOp> = Arc::new(WeightedCrossEntropy);
+    b.call(name, Op::Custom(op), &[logits, labels, weights])
 }
 
 /// A point that counts.
@@ -39,49 +40,44 @@ struct Labelled {
     weight: f64,
 }
 
-#[derive(Clone, Debug)]
-struct WeightedCrossEntropy {
-    weights: Vec<f32>,
-}
+#[derive(Clone, Copy, Debug)]
+struct WeightedCrossEntropy;
 
 impl WeightedCrossEntropy {
-    fn check(&self, inputs: &[&TensorType]) -> Result<(), String> {
+    fn check(inputs: &[&TensorType]) -> Result<(), String> {
         match inputs {
-            [logits, labels, ..]
+            [logits, labels, weights, ..]
                 if logits.shape.len() == 2
-                    && logits.shape[1] == self.weights.len().into()
                     && labels.shape[..] == logits.shape[..1]
-                    && labels.dtype == DType::I32 =>
+                    && labels.dtype == DType::I32
+                    && weights.shape == labels.shape =>
             {
                 Ok(())
             }
-            _ => Err(format!(
-                "logits [P, {}] and labels i32 [P]",
-                self.weights.len()
-            )),
+            _ => Err("logits [P, C], labels i32 [P] and weights [P]".to_owned()),
         }
     }
 
     /// The points with a label, and the sum of their weights.
-    fn labelled(&self, labels: &[i32]) -> Result<(Vec<Labelled>, f64), String> {
-        let classes = self.weights.len();
+    fn labelled(
+        classes: usize,
+        labels: &[i32],
+        weights: &[f32],
+    ) -> Result<(Vec<Labelled>, f64), String> {
         let mut labelled = Vec::with_capacity(labels.len());
-        for (row, &label) in labels.iter().enumerate() {
-            match usize::try_from(label)
-                .ok()
-                .filter(|&label| label <= classes)
-            {
-                Some(0) => {}
-                Some(label) => labelled.push(Labelled {
+        for (row, (&label, &weight)) in labels.iter().zip(weights).enumerate() {
+            match usize::try_from(label) {
+                Ok(0) => {}
+                Ok(label) if label > classes => return Err(beyond(row, label, classes)),
+                Ok(_) if !(weight >= 0.0 && weight.is_finite()) => {
+                    return Err(format!("point {row} weighs {weight}, expected 0 or more"));
+                }
+                Ok(label) => labelled.push(Labelled {
                     row,
                     class: label - 1,
-                    weight: f64::from(self.weights[label - 1]),
+                    weight: f64::from(weight),
                 }),
-                None => {
-                    return Err(format!(
-                        "point {row} has label {label}, expected 0 to {classes}"
-                    ));
-                }
+                Err(_) => return Err(beyond(row, label, classes)),
             }
         }
         let sum = labelled.iter().map(|point| point.weight).sum();
@@ -99,13 +95,17 @@ impl WeightedCrossEntropy {
     }
 }
 
+fn beyond(row: usize, label: impl std::fmt::Display, classes: usize) -> String {
+    format!("point {row} has label {label}, expected 0 to {classes}")
+}
+
 impl Operator for WeightedCrossEntropy {
     fn kind(&self) -> &'static str {
         "WeightedCrossEntropy"
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
-        self.check(inputs)?;
+        Self::check(inputs)?;
         Ok(vec![TensorType::f32([])])
     }
 
@@ -115,7 +115,7 @@ impl Operator for WeightedCrossEntropy {
     }
 
     fn describe(&self) -> String {
-        format!("WeightedCrossEntropy(classes={})", self.weights.len())
+        "WeightedCrossEntropy()".to_owned()
     }
 }
 
@@ -129,11 +129,11 @@ impl CustomOp for WeightedCrossEntropy {
         _: &OpContext<'_>,
         inputs: &[Tensor<'_>],
     ) -> Result<Vec<Tensor<'static>>, String> {
-        let [logits, labels] = inputs else {
-            return Err("takes logits and labels".to_owned());
+        let [logits, labels, weights] = inputs else {
+            return Err("takes logits, labels and weights".to_owned());
         };
-        let (logits, classes) = (logits.values::<f32>()?, self.weights.len());
-        let (labelled, total) = self.labelled(labels.values()?)?;
+        let (classes, logits) = (logits.shape()[1], logits.values::<f32>()?);
+        let (labelled, total) = Self::labelled(classes, labels.values()?, weights.values()?)?;
         let mut loss = 0.0;
         for &Labelled { row, class, weight } in &labelled {
             let row = &logits[row * classes..][..classes];
@@ -146,13 +146,13 @@ impl CustomOp for WeightedCrossEntropy {
     }
 
     fn gradient(&self) -> Option<Arc<dyn CustomOp>> {
-        Some(Arc::new(WeightedCrossEntropyGradient(self.clone())))
+        Some(Arc::new(WeightedCrossEntropyGradient))
     }
 }
 
-/// dx = w[y] / Σ w · (softmax x - one-hot y) · dloss.
+/// dx = w / Σ w · (softmax x - one-hot y) · dloss, and dw = (log Σ exp x - x[y] - loss) / Σ w · dloss.
 #[derive(Debug)]
-struct WeightedCrossEntropyGradient(WeightedCrossEntropy);
+struct WeightedCrossEntropyGradient;
 
 impl Operator for WeightedCrossEntropyGradient {
     fn kind(&self) -> &'static str {
@@ -160,8 +160,8 @@ impl Operator for WeightedCrossEntropyGradient {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
-        self.0.check(inputs)?;
-        Ok(vec![inputs[0].clone()])
+        WeightedCrossEntropy::check(inputs)?;
+        Ok(vec![inputs[0].clone(), inputs[2].clone()])
     }
 
     fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
@@ -183,24 +183,38 @@ impl CustomOp for WeightedCrossEntropyGradient {
         _: &OpContext<'_>,
         inputs: &[Tensor<'_>],
     ) -> Result<Vec<Tensor<'static>>, String> {
-        let [logits, labels, _, dy] = inputs else {
-            return Err("takes logits, labels, the loss and its gradient".to_owned());
+        let [logits, labels, weights, loss, dy] = inputs else {
+            return Err("takes logits, labels, weights, the loss and its gradient".to_owned());
         };
         let shape = logits.shape().to_vec();
-        let (logits, classes) = (logits.values::<f32>()?, self.0.weights.len());
-        let (labelled, total) = self.0.labelled(labels.values()?)?;
-        let dy = dy.values::<f32>()?.first().map_or(0.0, |&dy| f64::from(dy));
+        let (classes, logits) = (shape[1], logits.values::<f32>()?);
+        let (labels, weights) = (labels.values()?, weights.values()?);
+        let (labelled, total) = WeightedCrossEntropy::labelled(classes, labels, weights)?;
+        let total = if total > 0.0 { total } else { 1.0 };
+        let number = |tensor: &Tensor<'_>| -> Result<f64, String> {
+            let value = tensor.values::<f32>()?.first().copied();
+            Ok(f64::from(value.unwrap_or(0.0)))
+        };
+        let (loss, dy) = (number(loss)?, number(dy)?);
         let mut dx = vec![0.0f32; logits.len()];
+        let mut dw = vec![0.0f32; labels.len()];
         for &Labelled { row, class, weight } in &labelled {
             let at = row * classes;
-            let (values, sum, _) = WeightedCrossEntropy::exponentials(&logits[at..][..classes]);
+            let own = &logits[at..][..classes];
+            let (values, sum, max) = WeightedCrossEntropy::exponentials(own);
+            let surprise = libm::log(sum) + max - f64::from(own[class]);
+            dw[row] = (dy * (surprise - loss) / total) as f32;
             let scale = dy * weight / total;
             for (other, (dx, value)) in dx[at..].iter_mut().zip(values).enumerate() {
                 let truth = if other == class { 1.0 } else { 0.0 };
                 *dx = (scale * (value / sum - truth)) as f32;
             }
         }
-        Ok(vec![Tensor::from_values(shape, dx)?])
+        let points = dw.len();
+        Ok(vec![
+            Tensor::from_values(shape, dx)?,
+            Tensor::from_values([points], dw)?,
+        ])
     }
 }
 
@@ -208,9 +222,14 @@ impl CustomOp for WeightedCrossEntropyGradient {
 mod tests {
     use super::*;
 
-    fn run(op: &dyn CustomOp, inputs: &[Tensor<'_>]) -> Result<Vec<f32>, String> {
+    fn outputs(op: &dyn CustomOp, inputs: &[Tensor<'_>]) -> Result<Vec<Vec<f32>>, String> {
         let outputs = op.run(&OpContext::new(&()), inputs)?;
-        Ok(outputs[0].to_f32().into_owned())
+        let numbers = outputs.iter().map(|output| output.to_f32().into_owned());
+        Ok(numbers.collect())
+    }
+
+    fn run(op: &dyn CustomOp, inputs: &[Tensor<'_>]) -> Result<Vec<f32>, String> {
+        Ok(outputs(op, inputs)?.remove(0))
     }
 
     #[test]
@@ -224,15 +243,16 @@ mod tests {
 
     #[test]
     fn points_without_label_do_not_count_and_gradients_are_slopes() {
-        let op = WeightedCrossEntropy {
-            weights: vec![1.0, 3.0, 0.5],
-        };
+        let op = WeightedCrossEntropy;
+        let weights = Tensor::from_values([3], vec![0.5f32, 7.0, 3.0]).unwrap();
         let logits = vec![0.5f32, -1.0, 2.0, 100.0, 0.0, 0.0, 0.25, 0.75, -0.5];
         let labels = Tensor::from_values([3], vec![3, 0, 2]).unwrap();
-        let loss = |logits: &[f32]| {
+        let loss_with = |logits: &[f32], weights: &[f32]| {
             let logits = Tensor::from_values([3, 3], logits.to_vec()).unwrap();
-            run(&op, &[logits, labels.borrowed()]).unwrap()[0]
+            let weights = Tensor::from_values([3], weights.to_vec()).unwrap();
+            run(&op, &[logits, labels.borrowed(), weights]).unwrap()[0]
         };
+        let loss = |logits: &[f32]| loss_with(logits, &[0.5, 7.0, 3.0]);
         let by_hand =
             |row: &[f64], class: usize| row.iter().map(|x| x.exp()).sum::<f64>().ln() - row[class];
         let expected =
@@ -241,10 +261,23 @@ mod tests {
         let inputs = [
             Tensor::from_values([3, 3], logits.clone()).unwrap(),
             labels.borrowed(),
-            Tensor::scalar(0.0f32),
+            weights.borrowed(),
+            Tensor::scalar(loss(&logits)),
             Tensor::scalar(1.0f32),
         ];
-        let gradient = run(&*op.gradient().unwrap(), &inputs).unwrap();
+        let gradients = outputs(&*op.gradient().unwrap(), &inputs).unwrap();
+        let [gradient, by_weight] = &gradients[..] else {
+            panic!("{gradients:?}")
+        };
+        for at in 0..3 {
+            let moved = |step: f32| {
+                let mut weights = [0.5, 7.0, 3.0];
+                weights[at] += step;
+                loss_with(&logits, &weights)
+            };
+            let slope = (moved(1e-2) - moved(-1e-2)) / 2e-2;
+            assert!((by_weight[at] - slope).abs() < 1e-4, "{at}: {slope}");
+        }
         for at in 0..logits.len() {
             let moved = |step: f32| {
                 let mut moved = logits.clone();
@@ -262,17 +295,21 @@ mod tests {
     }
 
     #[test]
-    fn a_label_that_is_no_class_is_named() {
-        let op = WeightedCrossEntropy {
-            weights: vec![1.0; 2],
-        };
+    fn a_label_that_is_no_class_and_a_weight_that_is_none_are_named() {
         let logits = Tensor::from_values([1, 2], vec![0.0f32; 2]).unwrap();
-        for label in [3, -1] {
+        let loss = |label: i32, weight: f32| {
             let labels = Tensor::from_values([1], vec![label]).unwrap();
-            let error = run(&op, &[logits.borrowed(), labels]).unwrap_err();
+            let weights = Tensor::from_values([1], vec![weight]).unwrap();
+            run(&WeightedCrossEntropy, &[logits.borrowed(), labels, weights])
+        };
+        for label in [3, -1] {
+            let error = loss(label, 1.0).unwrap_err();
             assert_eq!(error, format!("point 0 has label {label}, expected 0 to 2"));
         }
-        let none = Tensor::from_values([1], vec![0]).unwrap();
-        assert_eq!(run(&op, &[logits, none]).unwrap(), [0.0]);
+        for weight in [-1.0, f32::NAN, f32::INFINITY] {
+            assert!(loss(1, weight).unwrap_err().starts_with("point 0 weighs"));
+        }
+        assert_eq!(loss(0, 1.0).unwrap(), [0.0]);
+        assert_eq!(loss(1, 0.0).unwrap(), [0.0]);
     }
 }

@@ -12,6 +12,7 @@ mod fold;
 mod head;
 mod intake;
 mod knn_cache;
+mod lesson;
 mod levels;
 mod loss;
 mod mlp;
@@ -34,6 +35,7 @@ pub use head::PointHead;
 pub(crate) use intake::CloudIntake;
 pub use intake::{ScanClouds, ScanIntake};
 pub use knn_cache::{CloudLevels, KnnCache, KnnError, Neighbours};
+pub use lesson::{LABEL_COUNTS, ScanAugment};
 pub use loss::{class_weights, weighted_cross_entropy};
 pub use seed_file::SeedFileError;
 

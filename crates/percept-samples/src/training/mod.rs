@@ -1,6 +1,7 @@
-//! What a run learns from: a folder of pictures or sweeps, or the built-in birds or towns.
+//! What a run learns from: a folder of pictures, sweeps or scans, or the built-in birds or towns.
 
 mod places;
+mod scans;
 mod sweeps;
 
 use std::path::{Path, PathBuf};
@@ -15,7 +16,9 @@ use percept_models::lesson::DataKind;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::OpenError;
 pub use places::PlacesSettings;
+pub use scans::ScanSettings;
 pub use sweeps::WorldSettings;
 
 /// Side of the birds where nobody asks for another.
@@ -27,16 +30,19 @@ const RENDERING_THREADS: usize = 2;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
-    /// Photographs: a folder a class, `train` and `val`, or CUB-200-2011; sweeps: a nuScenes folder. What is built in when none.
+    /// Photographs: a folder a class, `train` and `val`, or CUB-200-2011; sweeps: a nuScenes folder; labelled scans:
+    /// SemanticKITTI's layout, or `.bin` files with `.label` files beside them. What is built in when none.
     pub folder: Option<PathBuf>,
     /// The share of each class, or of the last frames, that is held out for testing, where the folder does not say.
     pub hold_out: f64,
     /// The built-in birds.
     pub birds: BirdsSettings,
-    /// The built-in towns.
+    /// The built-in towns, as sweeps.
     pub world: WorldSettings,
     /// The built-in towns that are toured several times.
     pub places: PlacesSettings,
+    /// The built-in towns, as labelled scans.
+    pub scans: ScanSettings,
 }
 
 impl Default for DataConfig {
@@ -47,6 +53,7 @@ impl Default for DataConfig {
             birds: BirdsSettings::default(),
             world: WorldSettings::default(),
             places: PlacesSettings::default(),
+            scans: ScanSettings::default(),
         }
     }
 }
@@ -92,6 +99,9 @@ pub enum DataError {
     /// A folder of sweeps.
     #[error(transparent)]
     Points(#[from] PointsError),
+    /// A folder of scans.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// Threads to render the world with.
     #[error(transparent)]
     Machine(#[from] CpuError),
@@ -118,6 +128,7 @@ impl DataConfig {
             DataKind::Pictures => self.pictures(seed, side),
             DataKind::Sweeps => self.sweeps(),
             DataKind::Places => self.toured(),
+            DataKind::Scans => self.scans(),
         }
     }
 
@@ -146,6 +157,18 @@ impl DataConfig {
             return Err(DataError::NoFolder { reason });
         }
         let [training, testing] = self.places.render(&Cpu::new(RENDERING_THREADS)?)?;
+        Ok(TrainData {
+            training: Arc::new(training),
+            testing: Arc::new(testing),
+            ignored: Vec::new(),
+        })
+    }
+
+    fn scans(&self) -> Result<TrainData, DataError> {
+        let [training, testing] = match &self.folder {
+            Some(folder) => scans::read_folder(folder, self.held_out()?)?,
+            None => self.scans.render(&Cpu::new(RENDERING_THREADS)?)?,
+        };
         Ok(TrainData {
             training: Arc::new(training),
             testing: Arc::new(testing),

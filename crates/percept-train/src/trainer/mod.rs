@@ -143,7 +143,7 @@ impl Trainer {
 
     fn evaluation(&self) -> EvaluationOptions {
         EvaluationOptions {
-            batch: self.config.batch,
+            batch: self.config.batch.min(self.learner.lesson.judged_at_once()),
             threads: self.options.threads,
             strict: self.options.strict,
         }

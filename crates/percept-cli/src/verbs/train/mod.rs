@@ -52,7 +52,8 @@ pub struct Args {
     /// Set something about the network or the run; may be given several times
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// Pictures: a folder a class, train/ and val/ of such, or CUB-200-2011 [default: built-in birds]
+    /// Pictures: a folder a class, train/ and val/ of such, or CUB-200-2011; sweeps: a nuScenes folder; labelled scans:
+    /// SemanticKITTI's layout, or .bin and .label files [default: built-in birds, or towns of the synthetic world]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Weights to begin with; what of them does not fit (a head of other classes) begins anew. SCOPE=FILE for one module
@@ -189,12 +190,7 @@ fn describe(settled: &Settled, common: &Common) {
     let (data, config) = (&settled.data, &settled.config);
     let source = match &config.data.folder {
         Some(folder) => folder.display().to_string(),
-        None => {
-            let course = model::find(settled.model.name).ok().and_then(|e| e.course);
-            let birds = course.is_some_and(|course| course.data == DataKind::Pictures);
-            let built_in = if birds { "birds" } else { "towns" };
-            format!("built-in {built_in}")
-        }
+        None => settled.built_in.to_owned(),
     };
     let samples = settled.learner.lesson.samples();
     let sizes = settled.learner.card.sizes.values();
