@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use percept_models::Lesson;
-use percept_models::lesson::DataKind;
 use percept_report::Table;
 use percept_samples::Given;
 use percept_train::checkpoint::latest;
@@ -17,7 +16,7 @@ use serde_json::json;
 
 use crate::fail::Result;
 use crate::interrupt::stop_on_interrupt;
-use crate::model::{self, starting};
+use crate::model::starting;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
