@@ -13,7 +13,7 @@ use percept_kernels::Cpu;
 use percept_kernels::conv::{BorderAxis, CellMask, Coverage, EmptyResponse, seal_interior};
 use percept_kernels::sparse::DenseShape;
 
-use crate::lowering::{Lowered, Step};
+use crate::lowering::{Lowered, LoweredNode};
 use crate::operands::Operands;
 use crate::schedule::Call;
 
@@ -254,7 +254,7 @@ impl Reached {
     /// Notes what a step reaches, when that is known of all its operands, and returns it.
     pub fn follow(
         &mut self,
-        step: &Step,
+        step: &LoweredNode,
         on_map: &OnMap,
         io: &Operands<'_>,
     ) -> Result<Option<Arc<CellMask>>, String> {

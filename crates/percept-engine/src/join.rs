@@ -6,7 +6,7 @@ use percept_graph::{Graph, Op, ValueId};
 use percept_kernels::aligned::LINE_BYTES;
 
 use crate::kernel::Kernel;
-use crate::lowering::{Lowered, Step};
+use crate::lowering::{Lowered, LoweredNode};
 
 /// Where each joined value stands: the concatenation's output, and the offset in bytes there.
 pub type Joined = BTreeMap<ValueId, (ValueId, usize)>;
@@ -20,7 +20,7 @@ pub fn joinable(
     last_use: &BTreeMap<ValueId, usize>,
     bytes: impl Fn(ValueId) -> usize,
 ) -> Joined {
-    let producers: BTreeMap<ValueId, (&Step, &Kernel)> = kernels
+    let producers: BTreeMap<ValueId, (&LoweredNode, &Kernel)> = kernels
         .iter()
         .map(|(index, kernel)| (&lowered.steps[*index], kernel))
         .filter(|(step, _)| step.outputs.len() == 1)

@@ -9,7 +9,7 @@ use percept_graph::{Activation, Graph, NodeId, Op, ValueId};
 
 /// One kernel call.
 #[derive(Clone, Debug)]
-pub struct Step {
+pub struct LoweredNode {
     /// The node whose op decides the kernel: the heaviest of those that the step computes.
     pub node: NodeId,
     /// Nodes computed on the way, in order.
@@ -37,7 +37,7 @@ pub struct Fused {
     pub activation: Option<Activation>,
 }
 
-impl Step {
+impl LoweredNode {
     /// Every value that the step reads, residual and scale included.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
         let extra = [self.fused.input_scale, self.fused.residual];
@@ -48,7 +48,7 @@ impl Step {
     }
 
     /// Takes over the work and the outputs of a later step.
-    pub fn absorb(&mut self, later: &Step) {
+    pub fn absorb(&mut self, later: &LoweredNode) {
         self.absorbed.push(later.node);
         self.absorbed.extend(&later.absorbed);
         self.outputs.clone_from(&later.outputs);
@@ -59,7 +59,7 @@ impl Step {
 #[derive(Clone, Debug)]
 pub struct Lowered {
     /// Kernel calls in execution order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<LoweredNode>,
     /// Value -> the value whose memory it shares (itself, for most).
     roots: Vec<ValueId>,
     /// Roots of the graph's outputs: they must exist at the end.
@@ -87,7 +87,7 @@ impl Lowered {
                 continue;
             }
             let outputs = node.outputs.clone();
-            steps.push(Step {
+            steps.push(LoweredNode {
                 node: node.id,
                 absorbed: Vec::new(),
                 inputs,

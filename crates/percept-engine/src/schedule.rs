@@ -10,7 +10,7 @@ use percept_kernels::Cpu;
 use crate::EngineError;
 use crate::join::{Joined, joinable};
 use crate::kernel::{Kernel, Work};
-use crate::lowering::{Lowered, Step};
+use crate::lowering::{Lowered, LoweredNode};
 use crate::operands::{Operands, View, ViewMut};
 use crate::ops::{Execute, Prepare};
 use crate::options::{Memory, Options};
@@ -311,7 +311,7 @@ impl Context<'_> {
         })
     }
 
-    fn kernel(&self, step: &Step, weights: &mut Weights) -> Result<Kernel, EngineError> {
+    fn kernel(&self, step: &LoweredNode, weights: &mut Weights) -> Result<Kernel, EngineError> {
         // A node reads its inputs under their own shapes, which a reshape in front may have changed.
         let node = self.graph.node(step.node);
         let mut inputs = Vec::new();
@@ -340,7 +340,7 @@ impl Context<'_> {
 
     fn constant(
         &self,
-        step: &Step,
+        step: &LoweredNode,
         kernel: &Kernel,
         constants: &Constants,
     ) -> Result<Arc<Tensor<'static>>, EngineError> {
@@ -373,7 +373,7 @@ pub fn last_uses(lowered: &Lowered) -> BTreeMap<ValueId, usize> {
 
 /// The operand that the kernel may overwrite: it can, this is the operand's last use, and it reads it once.
 fn replaceable(
-    step: &Step,
+    step: &LoweredNode,
     index: usize,
     kernel: &Kernel,
     last_use: &BTreeMap<ValueId, usize>,

@@ -90,7 +90,7 @@ fn updated_in_place(graph: &Graph, lowered: &Lowered, state: ValueId, next: Valu
     let is_pair = updates
         .iter()
         .any(|&(output, operand)| step.outputs[output] == next && step.inputs[operand] == state);
-    let reads = |step: &crate::lowering::Step| step.reads().filter(|&v| v == state).count();
+    let reads = |step: &crate::lowering::LoweredNode| step.reads().filter(|&v| v == state).count();
     let read_later = lowered.steps[index + 1..]
         .iter()
         .any(|step| reads(step) > 0);

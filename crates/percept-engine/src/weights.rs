@@ -13,7 +13,7 @@ use percept_kernels::norm::fold_batch_norm;
 use percept_kernels::sparse::PackedSparseConv;
 
 use crate::EngineError;
-use crate::lowering::Step;
+use crate::lowering::LoweredNode;
 use crate::precision::Precision;
 
 /// A vector of parameters, shared by every plan that uses it.
@@ -142,7 +142,7 @@ impl Weights {
     pub fn contraction<P: Packed>(
         &mut self,
         graph: &Graph,
-        step: &Step,
+        step: &LoweredNode,
         packing: Packing,
         pack: impl FnOnce(Cow<'_, [f32]>, Option<&[f64]>) -> P,
     ) -> Result<(Arc<P>, Option<Vector>), EngineError> {
@@ -269,7 +269,7 @@ impl Weights {
     fn channel_affine(
         &mut self,
         graph: &Graph,
-        step: &Step,
+        step: &LoweredNode,
     ) -> Result<Option<ChannelAffine>, EngineError> {
         if let Some(id) = step.fused.batch_norm {
             let node = graph.node(id);

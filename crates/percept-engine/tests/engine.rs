@@ -370,9 +370,6 @@ impl Operator for KeepPositive {
 }
 
 impl CustomOp for KeepPositive {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
     fn run(
         &self,
         context: &OpContext<'_>,

@@ -36,9 +36,6 @@ impl Operator for EverySecond {
 }
 
 impl CustomOp for EverySecond {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
     fn run(
         &self,
         _: &OpContext<'_>,

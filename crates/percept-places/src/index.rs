@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use percept_kernels::Cpu;
 use percept_kernels::nearest::{Near, nearest};
-use percept_store::{Journal, Key, Kind, Recovery, StoreError, Tensor, TensorRef};
+use percept_store::{Collection, Journal, Key, Recovery, StoreError, Tensor, TensorRef};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -114,8 +114,8 @@ const POSITIONS: &str = "positions";
 const NAMES: &str = "names";
 const FORGOTTEN: &str = "forgotten";
 
-fn kind() -> Result<Kind, StoreError> {
-    Kind::new("places", 1)
+fn kind() -> Result<Collection, StoreError> {
+    Collection::new("places", 1)
 }
 
 impl PlaceIndex {

@@ -15,7 +15,7 @@ use percept_kernels::MappedFile;
 use crate::atomic::{remove_old_leftovers, write_atomically};
 use crate::record::{self, Draft, Header, RecordError};
 use crate::tensor::{Number, Tensor, TensorRef};
-use crate::{Key, Kind, StoreError};
+use crate::{Collection, Key, StoreError};
 
 const SUFFIX: &str = "blob";
 const LOCK: &str = "lock";
@@ -27,10 +27,10 @@ const LOOK_SHARE: u64 = 16;
 /// A bounded cache of tensors on disk.
 ///
 /// ```
-/// use percept_store::{Cache, Key, Kind, TensorRef};
+/// use percept_store::{Cache, Key, Collection, TensorRef};
 /// let folder = tempfile::tempdir()?;
 /// let cache = Cache::open(folder.path(), 1 << 20)?;
-/// let (kind, key) = (Kind::new("squares", 1)?, Key::of().part(&[1i32, 2, 3]).finish());
+/// let (kind, key) = (Collection::new("squares", 1)?, Key::of().part(&[1i32, 2, 3]).finish());
 /// assert!(cache.get(&kind, key)?.is_none());
 /// cache.put(&kind, key, &[TensorRef::new("y", &[3], &[1i32, 4, 9])])?;
 /// let blob = cache.get(&kind, key)?.expect("just written");
@@ -161,7 +161,7 @@ impl Cache {
     }
 
     /// The record of this kind and key. A file that is torn, damaged or of another version is a miss, and removed.
-    pub fn get(&self, kind: &Kind, key: Key) -> Result<Option<Blob>, StoreError> {
+    pub fn get(&self, kind: &Collection, key: Key) -> Result<Option<Blob>, StoreError> {
         let path = self.path(kind, key);
         let file = match MappedFile::open(&path) {
             Ok(file) => file,
@@ -189,7 +189,12 @@ impl Cache {
     }
 
     /// Keeps tensors under this kind and key. Writing the same key twice, at the same time too, keeps one of them.
-    pub fn put(&self, kind: &Kind, key: Key, tensors: &[TensorRef<'_>]) -> Result<(), StoreError> {
+    pub fn put(
+        &self,
+        kind: &Collection,
+        key: Key,
+        tensors: &[TensorRef<'_>],
+    ) -> Result<(), StoreError> {
         let draft = Draft {
             kind,
             key,
@@ -272,7 +277,7 @@ impl Cache {
         Ok((entries.len(), bytes))
     }
 
-    fn path(&self, kind: &Kind, key: Key) -> PathBuf {
+    fn path(&self, kind: &Collection, key: Key) -> PathBuf {
         self.folder
             .join(kind.name())
             .join(format!("{key}.{SUFFIX}"))

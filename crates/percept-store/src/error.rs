@@ -18,7 +18,7 @@ pub enum StoreError {
     },
     /// A kind that cannot name a folder.
     #[error("kind '{kind}': expected 1 to 32 lowercase letters, digits and hyphens")]
-    Kind {
+    Collection {
         /// The kind asked for.
         kind: String,
     },
@@ -47,9 +47,9 @@ pub enum StoreError {
     OtherKind {
         /// The file.
         path: PathBuf,
-        /// Kind and version in the file.
+        /// Collection and version in the file.
         found: String,
-        /// Kind and version asked for.
+        /// Collection and version asked for.
         expected: String,
     },
     /// Another process writes to the journal.

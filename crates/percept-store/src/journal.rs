@@ -15,7 +15,7 @@ use percept_kernels::MappedFile;
 use crate::atomic::{sync_folder, write_atomically};
 use crate::record::{self, ALIGNMENT, Draft, Header, RecordError};
 use crate::tensor::{Tensor, TensorRef};
-use crate::{Key, Kind, StoreError};
+use crate::{Collection, Key, StoreError};
 
 /// What opening a journal found besides whole records.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub struct Recovery {
 /// A journal: open for reading, or for reading and writing.
 ///
 /// ```
-/// use percept_store::{Journal, Key, Kind, TensorRef};
+/// use percept_store::{Journal, Key, Collection, TensorRef};
 /// let folder = tempfile::tempdir()?;
-/// let kind = Kind::new("places", 1)?;
+/// let kind = Collection::new("places", 1)?;
 /// let mut journal = Journal::open(folder.path().join("places.journal"), &kind)?;
 /// let key = Key::of().part(b"crossing").finish();
 /// journal.append(key, &[TensorRef::new("descriptor", &[2], &[0.6f32, 0.8])])?;
@@ -43,7 +43,7 @@ pub struct Recovery {
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
-    kind: Kind,
+    kind: Collection,
     /// For writing: the file, and the lock that keeps other writers out.
     writer: Option<(File, File)>,
     contents: Contents,
@@ -63,7 +63,7 @@ struct Contents {
 
 impl Journal {
     /// Opens a journal for writing, and makes it where it is missing. One process writes at a time.
-    pub fn open(path: impl Into<PathBuf>, kind: &Kind) -> Result<Journal, StoreError> {
+    pub fn open(path: impl Into<PathBuf>, kind: &Collection) -> Result<Journal, StoreError> {
         let path = path.into();
         let mut lock_path = path.clone().into_os_string();
         lock_path.push(".lock");
@@ -87,7 +87,7 @@ impl Journal {
     }
 
     /// Opens a journal that exists, as it is now, for reading. Somebody may be writing to it.
-    pub fn read(path: impl Into<PathBuf>, kind: &Kind) -> Result<Journal, StoreError> {
+    pub fn read(path: impl Into<PathBuf>, kind: &Collection) -> Result<Journal, StoreError> {
         let path = path.into();
         let (contents, recovery) = Contents::read(&path, kind)?;
         Ok(Journal {
@@ -212,7 +212,7 @@ impl Journal {
 }
 
 impl Contents {
-    fn read(path: &Path, kind: &Kind) -> Result<(Contents, Recovery), StoreError> {
+    fn read(path: &Path, kind: &Collection) -> Result<(Contents, Recovery), StoreError> {
         let file = MappedFile::open(path).map_err(StoreError::at(path))?;
         let mut contents = Contents {
             file,

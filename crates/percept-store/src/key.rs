@@ -8,21 +8,21 @@ use crate::StoreError;
 ///
 /// A record of another version is not what was asked for: raise it whenever the same inputs give other bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct Collection {
     name: String,
     version: u32,
 }
 
-impl Kind {
+impl Collection {
     /// A kind; its name becomes a folder.
-    pub fn new(name: &str, version: u32) -> Result<Kind, StoreError> {
+    pub fn new(name: &str, version: u32) -> Result<Collection, StoreError> {
         let fits = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
         if name.is_empty() || name.len() > 32 || !name.bytes().all(fits) {
-            return Err(StoreError::Kind {
+            return Err(StoreError::Collection {
                 kind: name.to_owned(),
             });
         }
-        Ok(Kind {
+        Ok(Collection {
             name: name.to_owned(),
             version,
         })
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for Collection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} version {}", self.name, self.version)
     }
@@ -126,10 +126,13 @@ mod tests {
 
     #[test]
     fn kinds_must_name_a_folder() {
-        assert!(Kind::new("knn-16", 1).is_ok());
+        assert!(Collection::new("knn-16", 1).is_ok());
         for name in ["", "..", "a/b", "Knn", "ü", &"x".repeat(33)] {
-            let refused = Kind::new(name, 1);
-            assert!(matches!(refused, Err(StoreError::Kind { .. })), "{name}");
+            let refused = Collection::new(name, 1);
+            assert!(
+                matches!(refused, Err(StoreError::Collection { .. })),
+                "{name}"
+            );
         }
     }
 }

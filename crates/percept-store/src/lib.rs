@@ -21,5 +21,5 @@ mod tensor;
 pub use cache::{Blob, Cache, Counters, Entry, Verified};
 pub use error::StoreError;
 pub use journal::{Journal, Recovery};
-pub use key::{Key, KeyBuilder, Kind};
+pub use key::{Collection, Key, KeyBuilder};
 pub use tensor::{Element, Number, Tensor, TensorRef};

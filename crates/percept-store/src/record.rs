@@ -19,7 +19,7 @@ use std::ops::Range;
 use thiserror::Error;
 
 use crate::tensor::{Element, Tensor, TensorRef};
-use crate::{Key, Kind, StoreError};
+use crate::{Collection, Key, StoreError};
 
 /// Records and their parts start at multiples of this.
 pub const ALIGNMENT: usize = 64;
@@ -53,8 +53,8 @@ pub enum RecordError {
 /// What is known of a record besides its numbers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Header {
-    /// Kind and version.
-    pub kind: Kind,
+    /// Collection and version.
+    pub kind: Collection,
     /// The key.
     pub key: Key,
     /// Whether the record deletes the key (in a journal).
@@ -126,7 +126,7 @@ fn parse_header(bytes: &[u8], body: Range<usize>) -> Result<Header, RecordError>
     let [deletes] = header.array()?;
     let name = header.text()?;
     let version = u32::from_le_bytes(header.array()?);
-    let kind = Kind::new(&name, version).map_err(|_| RecordError::Header)?;
+    let kind = Collection::new(&name, version).map_err(|_| RecordError::Header)?;
     let key = Key(header.array()?);
     let mut tensors = Vec::new();
     let mut start = body.start;
@@ -180,8 +180,8 @@ pub fn read(bytes: &[u8]) -> Result<Header, RecordError> {
 /// A record to write.
 #[derive(Clone, Copy, Debug)]
 pub struct Draft<'a> {
-    /// Kind and version.
-    pub kind: &'a Kind,
+    /// Collection and version.
+    pub kind: &'a Collection,
     /// The key.
     pub key: Key,
     /// Whether it deletes the key (in a journal).

@@ -6,12 +6,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use half::f16;
-use percept_store::{Cache, Element, Key, Kind, StoreError, TensorRef};
+use percept_store::{Cache, Collection, Element, Key, StoreError, TensorRef};
 
 const LIMIT: u64 = 1 << 20;
 
-fn kind() -> Kind {
-    Kind::new("squares", 3).unwrap()
+fn kind() -> Collection {
+    Collection::new("squares", 3).unwrap()
 }
 
 fn key(number: u32) -> Key {
@@ -90,7 +90,7 @@ fn another_version_of_the_kind_is_a_miss_and_goes() {
     let folder = tempfile::tempdir().unwrap();
     let cache = Cache::open(folder.path(), LIMIT).unwrap();
     put(&cache, 4);
-    let newer = Kind::new("squares", 4).unwrap();
+    let newer = Collection::new("squares", 4).unwrap();
     assert!(cache.get(&newer, key(4)).unwrap().is_none());
     assert_eq!(cache.counters().damaged, 1);
     assert!(!has(&cache, 4));

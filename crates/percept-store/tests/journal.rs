@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use percept_store::{Journal, Key, Kind, StoreError, Tensor, TensorRef};
+use percept_store::{Collection, Journal, Key, StoreError, Tensor, TensorRef};
 
-fn kind() -> Kind {
-    Kind::new("places", 1).unwrap()
+fn kind() -> Collection {
+    Collection::new("places", 1).unwrap()
 }
 
 fn key(number: i32) -> Key {
@@ -144,7 +144,7 @@ fn foreign_files_and_second_writers_are_refused() {
     let mut reader = Journal::read(&path, &kind()).unwrap();
     assert_eq!(contents(&reader), [(1, 1.0)]);
     assert!(reader.append(key(2), &[]).is_err());
-    let other = Kind::new("places", 2).unwrap();
+    let other = Collection::new("places", 2).unwrap();
     let refused = Journal::read(&path, &other);
     assert!(matches!(refused, Err(StoreError::OtherKind { .. })));
 }

@@ -8,7 +8,7 @@ use percept_kernels::{Activation, Cpu, Epilogue};
 
 use super::activation::kernel_activation;
 use crate::EngineError;
-use crate::lowering::Step;
+use crate::lowering::LoweredNode;
 use crate::operands::Operands;
 use crate::options::Mode;
 use crate::precision::{Precision, PrecisionPlan};
@@ -21,7 +21,7 @@ pub struct Prepare<'a> {
     /// The graph.
     pub graph: &'a Graph,
     /// The node with what was fused into it.
-    pub step: &'a Step,
+    pub step: &'a LoweredNode,
     /// How exactly to compute.
     pub mode: Mode,
     /// In which precision.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use percept_graph::{Graph, Op};
 
-use crate::lowering::{Lowered, Step};
+use crate::lowering::{Lowered, LoweredNode};
 
 /// A convolution or a linear map of rows, then BatchNorm: w' = w · γ/σ, b' = (b - μ) · γ/σ + β.
 pub fn batch_norms(graph: &Graph, lowered: &mut Lowered) {
@@ -39,7 +39,7 @@ pub fn layer_scales(graph: &Graph, lowered: &mut Lowered) {
 pub fn absorb_next(
     graph: &Graph,
     lowered: &mut Lowered,
-    take: impl Fn(&Op, &Op, &mut Step, &Step) -> bool,
+    take: impl Fn(&Op, &Op, &mut LoweredNode, &LoweredNode) -> bool,
 ) {
     let sole_readers = lowered.sole_readers();
     let mut removed = BTreeSet::new();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use percept_graph::{Binary, BinaryKind, Conv2d, Graph, Op, ValueId};
 
 use super::fold::absorb_next;
-use crate::lowering::{Lowered, Step};
+use crate::lowering::{Lowered, LoweredNode};
 
 /// x · s with s [N, C, 1, 1] in front of a pointwise convolution (squeeze and excite): scaled while packing.
 pub fn input_scales(graph: &Graph, lowered: &mut Lowered) {
@@ -50,7 +50,7 @@ fn is_channel_scale(graph: &Graph, x: ValueId, scale: ValueId) -> bool {
         && scale[2..].iter().all(|d| d.as_const() == Some(1))
 }
 
-fn is_pointwise(graph: &Graph, step: &Step) -> bool {
+fn is_pointwise(graph: &Graph, step: &LoweredNode) -> bool {
     match &graph.node(step.node).op {
         Op::Conv2d(Conv2d {
             kernel: [1, 1],

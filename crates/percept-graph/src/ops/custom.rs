@@ -49,9 +49,6 @@ pub struct CacheCounters {
 
 /// An op outside the built-in families.
 pub trait CustomOp: Operator + Debug + Send + Sync {
-    /// This op as a plain operator.
-    fn as_operator(&self) -> &dyn Operator;
-
     /// Computes the outputs; the message of an error names what was wrong with the inputs.
     fn run(
         &self,

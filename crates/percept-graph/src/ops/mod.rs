@@ -96,7 +96,7 @@ macro_rules! op_enum {
                 match self {
                     $(Op::$family(op) => op,)*
                     $(Op::$trained(op) => op,)*
-                    Op::Custom(op) => op.as_operator(),
+                    Op::Custom(op) => &**op,
                 }
             }
 

@@ -129,10 +129,6 @@ impl Operator for Decode {
 }
 
 impl CustomOp for Decode {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -205,10 +201,6 @@ impl Operator for Suppress {
 }
 
 impl CustomOp for Suppress {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

@@ -81,10 +81,6 @@ impl Operator for FocalLoss {
 }
 
 impl CustomOp for FocalLoss {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -134,10 +130,6 @@ impl Operator for FocalLossGradient {
 }
 
 impl CustomOp for FocalLossGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -263,10 +255,6 @@ impl Operator for BoxLoss {
 }
 
 impl CustomOp for BoxLoss {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -316,10 +304,6 @@ impl Operator for BoxLossGradient {
 }
 
 impl CustomOp for BoxLossGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

@@ -242,10 +242,6 @@ impl Operator for AssignTargets {
 }
 
 impl CustomOp for AssignTargets {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

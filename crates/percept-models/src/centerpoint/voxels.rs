@@ -69,10 +69,6 @@ impl Operator for Voxelize {
 }
 
 impl CustomOp for Voxelize {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

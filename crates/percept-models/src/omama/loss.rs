@@ -104,10 +104,6 @@ impl Operator for VisibleCrossEntropy {
 }
 
 impl CustomOp for VisibleCrossEntropy {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -160,10 +156,6 @@ impl Operator for VisibleCrossEntropyGradient {
 }
 
 impl CustomOp for VisibleCrossEntropyGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

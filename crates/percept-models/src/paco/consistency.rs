@@ -49,10 +49,6 @@ fn fits(inputs: &[&TensorType]) -> Result<(), String> {
 }
 
 impl CustomOp for Consistency {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -111,10 +107,6 @@ impl Operator for ConsistencyGradient {
 }
 
 impl CustomOp for ConsistencyGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -275,10 +267,6 @@ impl Operator for Prototypes {
 }
 
 impl CustomOp for Prototypes {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

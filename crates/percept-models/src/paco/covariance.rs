@@ -55,10 +55,6 @@ impl Operator for Covariance {
 }
 
 impl CustomOp for Covariance {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,
@@ -156,10 +152,6 @@ impl Operator for CovarianceGradient {
 }
 
 impl CustomOp for CovarianceGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

@@ -71,10 +71,6 @@ impl Strength {
 }
 
 impl CustomOp for Strength {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -135,10 +131,6 @@ impl Operator for StrengthGradient {
 }
 
 impl CustomOp for StrengthGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -262,10 +254,6 @@ impl FocusedCrossEntropy {
 }
 
 impl CustomOp for FocusedCrossEntropy {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -320,10 +308,6 @@ impl Operator for FocusedCrossEntropyGradient {
 }
 
 impl CustomOp for FocusedCrossEntropyGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

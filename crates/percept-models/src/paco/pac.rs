@@ -53,10 +53,6 @@ fn solves(inputs: &[&TensorType]) -> Cost {
 }
 
 impl CustomOp for Contrast {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,
@@ -122,10 +118,6 @@ impl Operator for ContrastGradient {
 }
 
 impl CustomOp for ContrastGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

@@ -34,10 +34,6 @@ impl Operator for EachOnce {
 }
 
 impl CustomOp for EachOnce {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -85,10 +81,6 @@ impl Operator for WindowMeans {
 }
 
 impl CustomOp for WindowMeans {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -155,10 +147,6 @@ impl Operator for WindowMeansGradient {
 }
 
 impl CustomOp for WindowMeansGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

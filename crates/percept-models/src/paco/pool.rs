@@ -41,10 +41,6 @@ impl Operator for PoolDistances {
 }
 
 impl CustomOp for PoolDistances {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

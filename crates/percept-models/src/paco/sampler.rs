@@ -51,10 +51,6 @@ impl Operator for PartSampler {
 }
 
 impl CustomOp for PartSampler {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

@@ -41,10 +41,6 @@ impl Operator for PartMatching {
 }
 
 impl CustomOp for PartMatching {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -156,10 +152,6 @@ impl Operator for Negatives {
 }
 
 impl CustomOp for Negatives {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

@@ -309,10 +309,6 @@ impl Operator for LocalAggregation {
 }
 
 impl CustomOp for LocalAggregation {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,
@@ -377,10 +373,6 @@ impl Operator for LocalAggregationGradient {
 }
 
 impl CustomOp for LocalAggregationGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

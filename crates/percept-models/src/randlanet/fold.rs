@@ -157,10 +157,6 @@ impl Operator for FoldedNorm {
 }
 
 impl CustomOp for FoldedNorm {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -312,10 +308,6 @@ impl Operator for FoldedBatchNorm {
 }
 
 impl CustomOp for FoldedBatchNorm {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -368,10 +360,6 @@ impl Operator for FoldedBatchNormGradient {
 }
 
 impl CustomOp for FoldedBatchNormGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

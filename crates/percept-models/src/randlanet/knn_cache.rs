@@ -13,7 +13,7 @@ use percept_kernels::machine::machine_memory_bytes;
 use percept_kernels::points::{
     Level, LevelPlan, MAX_NEIGHBOURS, Numbering, PointTree, PointsError, levels,
 };
-use percept_store::{Blob, Cache, Key, Kind, StoreError, TensorRef};
+use percept_store::{Blob, Cache, Collection, Key, StoreError, TensorRef};
 use thiserror::Error;
 
 /// What clouds in memory may hold together, unless said otherwise.
@@ -59,7 +59,7 @@ pub enum KnnError {
 #[derive(Debug)]
 pub struct KnnCache {
     limit_bytes: u64,
-    disk: Option<(Cache, Kind)>,
+    disk: Option<(Cache, Collection)>,
     /// Least recently used first.
     clouds: Mutex<VecDeque<(Key, Arc<CloudLevels>)>>,
     hits: AtomicU64,
@@ -96,7 +96,7 @@ impl KnnCache {
 
     /// On disk too: what is not in memory is looked for there, and what is searched is written there.
     pub fn on_disk(self, disk: Cache) -> Result<Self, KnnError> {
-        let kind = Kind::new("point-levels", 1)?;
+        let kind = Collection::new("point-levels", 1)?;
         Ok(Self {
             disk: Some((disk, kind)),
             ..self
@@ -320,7 +320,7 @@ impl CloudLevels {
         }))
     }
 
-    fn write(&self, disk: &Cache, kind: &Kind, key: Key) -> Result<(), KnnError> {
+    fn write(&self, disk: &Cache, kind: &Collection, key: Key) -> Result<(), KnnError> {
         let names: Vec<[String; 5]> = (0..self.levels.len()).map(names).collect();
         let lists = |numbers: usize, width: usize| [numbers / width.max(1), width];
         let shapes: Vec<[[usize; 2]; 5]> = self

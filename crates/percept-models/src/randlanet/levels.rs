@@ -330,10 +330,6 @@ impl Operator for PointLevels {
 }
 
 impl CustomOp for PointLevels {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

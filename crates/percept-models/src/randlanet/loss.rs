@@ -120,10 +120,6 @@ impl Operator for WeightedCrossEntropy {
 }
 
 impl CustomOp for WeightedCrossEntropy {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -174,10 +170,6 @@ impl Operator for WeightedCrossEntropyGradient {
 }
 
 impl CustomOp for WeightedCrossEntropyGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,

@@ -127,10 +127,6 @@ impl Operator for EncodingMoments {
 }
 
 impl CustomOp for EncodingMoments {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,
@@ -190,10 +186,6 @@ impl Operator for EncodingMomentsGradient {
 }
 
 impl CustomOp for EncodingMomentsGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

@@ -103,10 +103,6 @@ impl Operator for NeighbourMax {
 }
 
 impl CustomOp for NeighbourMax {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,
@@ -165,10 +161,6 @@ impl Operator for NeighbourMaxGradient {
 }
 
 impl CustomOp for NeighbourMaxGradient {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         context: &OpContext<'_>,

@@ -63,10 +63,6 @@ impl Operator for RelativePositions {
 }
 
 impl CustomOp for RelativePositions {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
@@ -135,10 +131,6 @@ impl Operator for ListMask {
 }
 
 impl CustomOp for ListMask {
-    fn as_operator(&self) -> &dyn Operator {
-        self
-    }
-
     fn run(
         &self,
         _: &OpContext<'_>,
