@@ -90,7 +90,10 @@ fn describe_by(card: &Card, entry: &Entry, set: &[String], config: &mut TrainCon
     let asked = of_network.fold(Settings::none(), |asked, (k, v)| asked.with(k, v));
     card.settings_for(entry.name, &asked)
         .map_err(|error| Fail::usage(error).hint("leave the setting out"))?;
-    config.network.extend(card.settings.clone());
+    let settled = card.settings.iter();
+    let settled = settled.filter(|(name, _)| asked.get(name).is_none());
+    let settled = settled.map(|(name, value)| (name.clone(), value.clone()));
+    config.network.extend(settled);
     let has_size = given().any(|(key, _)| key.trim() == "size");
     if let Some([side, _]) = card.sizes.values().next().filter(|_| !has_size) {
         config.size = Some(*side);

@@ -11,14 +11,14 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::intake::Sizes;
-use crate::{Model, Settings, zoo};
+use crate::{Model, Setting, Settings, zoo};
 
 /// The network that weights belong to, and how it was set up.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Card {
     /// The network's name in the zoo.
     pub network: String,
-    /// Every setting that the weights are made for.
+    /// Every setting that it was built with.
     pub settings: BTreeMap<String, String>,
     /// The names of its classes, by index; empty where it tells none.
     #[serde(default)]
@@ -68,7 +68,7 @@ impl Card {
 
     /// The card of a configured network with these classes.
     pub fn of(model: &Model, classes: Vec<String>) -> Self {
-        let settings = model.settings.of_weights();
+        let settings = model.settings.iter();
         Self {
             network: model.name.to_owned(),
             settings: settings.map(|(k, v)| (k.to_owned(), v)).collect(),
@@ -100,7 +100,7 @@ impl Card {
     }
 
     /// The settings to build `network` with: those of the card, among which the asked ones must be. Of weights that are whole
-    /// along elastic axes, any part may be asked for.
+    /// along elastic axes, any part may be asked for; and what each run chooses may be anything.
     pub fn settings_for(&self, network: &str, asked: &Settings) -> Result<Settings, CardError> {
         if self.network != network {
             return Err(CardError::OtherNetwork {
@@ -109,14 +109,15 @@ impl Card {
             });
         }
         let declared = zoo::find(network).map_or(&[][..], |entry| entry.settings);
-        let is_whole = |name: &str, value: &str| {
+        let is_free = |name: &str, value: &str| {
             let setting = declared.iter().find(|setting| setting.name == name);
-            setting.is_some_and(|s| s.is_elastic() && s.default_text() == value)
+            let is_whole = |s: &Setting| s.is_elastic() && s.default_text() == value;
+            setting.is_some_and(|s| s.is_of_run || is_whole(s))
         };
         let mut settings = asked.clone();
         for (name, found) in &self.settings {
             match asked.get(name) {
-                Some(_) if is_whole(name, found) => {}
+                Some(_) if is_free(name, found) => {}
                 Some(value) if value != found => {
                     return Err(CardError::Contradiction {
                         name: name.clone(),
@@ -144,13 +145,17 @@ mod tests {
     }
 
     #[test]
-    fn what_each_run_chooses_stands_on_no_card() {
-        let model = zoo::build("randlanet", &Settings::parse(["votes=3"]).unwrap()).unwrap();
+    fn what_each_run_chooses_may_differ_from_the_card() {
+        let model = zoo::build("randlanet", &Settings::parse(["grid=0.2"]).unwrap()).unwrap();
         let card = Card::of(&model, Vec::new());
-        assert!(card.settings.contains_key("grid") && !card.settings.contains_key("votes"));
         let asked = Settings::parse(["votes=2"]).unwrap();
         let settings = card.settings_for("randlanet", &asked).unwrap();
-        assert_eq!(settings.get("votes"), Some("2"));
+        assert_eq!(
+            (settings.get("votes"), settings.get("grid")),
+            (Some("2"), Some("0.2"))
+        );
+        let asked = Settings::parse(["neighbours=8"]).unwrap();
+        assert!(card.settings_for("randlanet", &asked).is_err());
     }
 
     fn written(metadata: &BTreeMap<String, String>) -> (tempfile::TempDir, std::path::PathBuf) {

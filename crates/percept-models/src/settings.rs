@@ -124,7 +124,7 @@ impl Setting {
         }
     }
 
-    /// The same setting, which has nothing to do with the weights: their card does not keep it.
+    /// The same setting, which may differ from what the card of the weights says.
     pub const fn of_run(self) -> Self {
         Self {
             is_of_run: true,
@@ -351,11 +351,7 @@ impl Settings {
             let setting = setting.ok_or_else(|| unknown(model, key, declared))?;
             values.insert(setting.name, setting.parse(text)?);
         }
-        let of_run = declared.iter().filter(|setting| setting.is_of_run);
-        Ok(ChosenSettings {
-            values,
-            of_run: of_run.map(|setting| setting.name).collect(),
-        })
+        Ok(ChosenSettings { values })
     }
 }
 
@@ -377,8 +373,6 @@ fn unknown(model: &str, name: &str, declared: &[Setting]) -> SettingsError {
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChosenSettings {
     values: BTreeMap<&'static str, Value>,
-    /// Those that the same weights serve with any value.
-    of_run: Vec<&'static str>,
 }
 
 impl ChosenSettings {
@@ -437,11 +431,6 @@ impl ChosenSettings {
             whole.values.insert(setting.name, setting.default_value());
         }
         whole
-    }
-
-    /// Those that weights are made for, as (name, value).
-    pub fn of_weights(&self) -> impl Iterator<Item = (&'static str, String)> {
-        self.iter().filter(|(name, _)| !self.of_run.contains(name))
     }
 
     /// Every setting as (name, value), for reports.

@@ -116,6 +116,14 @@ impl Entry {
         }
     }
 
+    /// The same network, with trained weights that are taken where none are named.
+    pub(crate) const fn shipping(self, weights: &'static [u8]) -> Self {
+        Self {
+            shipped: Some(weights),
+            ..self
+        }
+    }
+
     /// The same network, with what its reports compare.
     pub(crate) const fn studied(self, studies: &'static [Study]) -> Self {
         Self { studies, ..self }

@@ -20,7 +20,8 @@ const GRID: Setting = Setting::number(
     0.06,
     [0.0, 10.0],
     "side of the cells that become one point each, metres; 0 takes every point",
-);
+)
+.of_run();
 const VOTES: Setting = Setting::count_within(
     "votes",
     1,
