@@ -78,6 +78,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
         &FAITHFUL,
         build,
     )
+    .shipping(include_bytes!("weights.safetensors"))
     .taught_by(SEGMENTER)
     .studied(STUDIES),
     Entry::new(
