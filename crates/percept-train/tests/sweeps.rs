@@ -1,10 +1,16 @@
 //! Small networks learn from towns of the world, through the trainer that all share: a CenterPoint and a RandLA-Net.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use percept_models::{Settings, zoo};
-use percept_train::{Event, Finished, Learner, RunOptions, Snapshot, TrainConfig, Trainer};
+use percept_data::ModelWeights;
+use percept_data::safetensors::Safetensors;
+use percept_models::{Card, Settings, zoo};
+use percept_train::{
+    EvaluationOptions, Event, Finished, Learner, RunOptions, Snapshot, TrainConfig, Trainer,
+    evaluate,
+};
 
 /// Four frames to learn from and two to be judged by; a network of a few thousand parameters.
 const SWEEPS: &str = r#"
@@ -137,4 +143,45 @@ fn labels_of_points_are_learned_and_an_interrupted_run_is_the_same_run() {
         end.tensors
     });
     assert!(ends[0] == ends[1], "the same bits");
+}
+
+#[test]
+fn the_weights_that_come_with_randlanet_label_a_street_that_they_never_saw() {
+    let entry = zoo::find("randlanet").expect("it is in the zoo");
+    let bytes = entry.shipped.expect("it comes with weights");
+    assert!(bytes.len() <= 3_000_000, "{} bytes", bytes.len());
+    let weights = Safetensors::embedded("shipped", bytes).expect("a weight file");
+    let card = Card::of_weights(&weights).expect("a card").expect("a card");
+    let settings = card.settings_for("randlanet", &Settings::none());
+    let model = entry
+        .build(&settings.expect("its settings"))
+        .expect("it builds");
+    let (weights, report) = ModelWeights::of(Box::new(weights), &model.graph).expect("they fit");
+    assert!(report.unexpected.is_empty(), "{:?}", report.unexpected);
+
+    let set = [
+        "data.scans.frames=1",
+        "data.scans.testing_frames=2",
+        "data.scans.seed=9",
+    ];
+    let config = TrainConfig::parse("", set).expect("the settings are fine");
+    let course = entry.course.expect("it can be trained");
+    let data = config.data.open(course.data, 0, None).expect("towns");
+    let learner = Learner::new(
+        &model,
+        &course,
+        &config.lesson_options(),
+        data.testing.classes(),
+    );
+    let options = EvaluationOptions {
+        batch: 1,
+        threads: 2,
+        strict: true,
+    };
+    let lesson = learner.expect("a learner").lesson;
+    let judged = evaluate(&*lesson, Arc::new(weights), data.testing, &options, |_| ());
+    let judged = judged.expect("it runs");
+    let figure = |key: &str| judged.figure(key).expect("a figure").value.as_f64();
+    assert!(figure("accuracy") > 0.8, "{}", figure("accuracy"));
+    assert!(figure("miou_common") > 0.5, "{}", figure("miou_common"));
 }
