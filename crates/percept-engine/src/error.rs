@@ -43,6 +43,8 @@ pub enum EngineError {
     },
     #[error("the plan of precisions names `{scope}`, and the network has no such scope")]
     UnknownScope { scope: String },
+    #[error("the plan of precisions asks `{scope}` for {problem}")]
+    BadGrid { scope: String, problem: String },
     #[error(
         "an input of this size needs {needed_bytes} bytes for one run; the machine has {limit_bytes} available"
     )]

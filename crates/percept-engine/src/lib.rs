@@ -31,7 +31,7 @@ pub use error::EngineError;
 pub use options::{Empty, Memory, Mode, Options};
 pub use outputs::Outputs;
 pub use per_run::PerRun;
-pub use precision::{Precision, PrecisionPlan};
+pub use precision::{LayerPrecision, Precision, PrecisionPlan, Quantization, is_contraction};
 pub use probe::{Recording, Run, StepTime};
 pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,

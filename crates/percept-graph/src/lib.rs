@@ -27,6 +27,7 @@ mod dtype;
 mod elastic;
 mod error;
 mod graph;
+mod grid;
 mod ops;
 mod printing;
 mod tensor;
@@ -46,6 +47,7 @@ pub use graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
     StateKind, Value, ValueId, ValueSource,
 };
+pub use grid::{Amax, InputGrid, Per, Quantizer, Sign, WeightGrid, largest_magnitude};
 pub use ops::*;
 pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
 pub use tensor::{Tensor, TensorError, byte_length, element_count};
