@@ -16,13 +16,16 @@ pub enum Isa {
     Portable,
     /// AVX2 with fused multiply-add.
     Avx2,
+    /// The same, and dot products of bytes: AVX-512 VNNI on 256-bit vectors, or AVX-VNNI. Kernels on floats are those of
+    /// [`Isa::Avx2`].
+    Vnni,
 }
 
 /// Why an instruction set cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum IsaError {
     /// The name is not one of ours.
-    #[error("unknown instruction set '{name}': expected portable or avx2")]
+    #[error("unknown instruction set '{name}': expected portable, avx2 or vnni")]
     Unknown {
         /// The name as given.
         name: String,
@@ -40,25 +43,36 @@ impl Isa {
     pub fn detect() -> Result<Isa, IsaError> {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) => Isa::parse(&name)?.check(),
-            Err(_) if Isa::Avx2.is_supported() => Ok(Isa::Avx2),
-            Err(_) => Ok(Isa::Portable),
+            Err(_) => {
+                let mut best = [Isa::Vnni, Isa::Avx2].into_iter();
+                let best = best.find(|isa| isa.is_supported());
+                Ok(best.unwrap_or(Isa::Portable))
+            }
         }
     }
 
-    /// Reads `portable` or `avx2`, in any case.
+    /// Reads `portable`, `avx2` or `vnni`, in any case.
     pub fn parse(name: &str) -> Result<Isa, IsaError> {
         match name.trim().to_ascii_lowercase().as_str() {
             "portable" => Ok(Isa::Portable),
             "avx2" => Ok(Isa::Avx2),
+            "vnni" => Ok(Isa::Vnni),
             _ => Err(IsaError::Unknown {
                 name: name.to_owned(),
             }),
         }
     }
 
-    /// All instruction sets that this CPU can run: what a test loops over.
+    /// The instruction sets of this CPU that kernels on floats differ in: what their tests loop over.
     pub fn available() -> Vec<Isa> {
-        [Isa::Portable, Isa::Avx2]
+        let mut available = Isa::available_for_bytes();
+        available.retain(|isa| *isa != Isa::Vnni);
+        available
+    }
+
+    /// All instruction sets that this CPU can run: what a test of kernels on bytes loops over.
+    pub fn available_for_bytes() -> Vec<Isa> {
+        [Isa::Portable, Isa::Avx2, Isa::Vnni]
             .into_iter()
             .filter(|isa| isa.is_supported())
             .collect()
@@ -70,9 +84,20 @@ impl Isa {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
             Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Vnni => {
+                let evex =
+                    is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl");
+                Isa::Avx2.is_supported() && (evex || is_x86_feature_detected!("avxvnni"))
+            }
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => false,
+            Isa::Avx2 | Isa::Vnni => false,
         }
+    }
+
+    /// Whether it has instructions for dot products of bytes.
+    pub fn has_byte_dots(self) -> bool {
+        matches!(self, Isa::Vnni)
     }
 
     /// Itself when this CPU can run it, else an error.
@@ -98,9 +123,11 @@ impl Isa {
             Isa::Portable => run_portable(kernel),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: support was asserted above.
-            Isa::Avx2 => unsafe { crate::simd::run_avx2(kernel) },
+            Isa::Avx2 | Isa::Vnni => unsafe { crate::simd::run_avx2(kernel) },
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 => unreachable!("unsupported instruction sets were refused above"),
+            Isa::Avx2 | Isa::Vnni => {
+                unreachable!("unsupported instruction sets were refused above")
+            }
         }
     }
 }
@@ -122,6 +149,7 @@ impl fmt::Display for Isa {
         f.write_str(match self {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
+            Isa::Vnni => "vnni",
         })
     }
 }
@@ -132,7 +160,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for isa in [Isa::Portable, Isa::Avx2] {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Vnni] {
             assert_eq!(Isa::parse(&isa.to_string()), Ok(isa));
         }
         assert_eq!(

@@ -167,7 +167,7 @@ pub(crate) fn conv2d(
     list: Option<&[u32]>,
     y: &mut [f32],
 ) {
-    let shape = &flattened(*shape);
+    let shape = &shape.flattened();
     let depths = depth_parts(shape);
     let all = panel_count(shape);
     if let Some(last) = list.and_then(<[u32]>::last) {
@@ -376,18 +376,5 @@ impl Kernel for Run<'_> {
                 unsafe { job.multiply(s, group, &rows, &depth, plans, panels, &mut prefetch) };
             }
         }
-    }
-}
-
-/// Sees a plain 1x1 convolution's maps as single rows, so that runs of pixels do not end at each row.
-fn flattened(shape: ConvShape) -> ConvShape {
-    if shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0] {
-        ConvShape {
-            height: 1,
-            width: shape.in_pixels(),
-            ..shape
-        }
-    } else {
-        shape
     }
 }

@@ -5,7 +5,7 @@ mod choose;
 mod depthwise;
 mod empty_response;
 mod filters;
-mod gather;
+pub(crate) mod gather;
 mod implicit;
 mod narrow;
 mod packed;

@@ -95,6 +95,19 @@ impl ConvShape {
         self.groups > 1 && self.group_in() == 1 && self.group_out() == 1
     }
 
+    /// Sees a plain 1x1 convolution's maps as single rows, so that runs of pixels do not end at each row.
+    pub(crate) fn flattened(&self) -> ConvShape {
+        if self.taps() == 1 && self.stride == [1, 1] && self.padding == [0, 0] {
+            ConvShape {
+                height: 1,
+                width: self.in_pixels(),
+                ..*self
+            }
+        } else {
+            *self
+        }
+    }
+
     /// Panics when the shape makes no sense or a slice does not have its length.
     pub fn check(&self, weight: Option<usize>, x: usize, y: usize) {
         assert!(self.groups > 0, "a convolution has at least one group");

@@ -56,6 +56,13 @@ fn transpose4([a, b, c, d]: [__m256; 4]) -> [__m256; 4] {
     }
 }
 
+/// The order that turns 4 rows of 4 bytes into 4 columns.
+#[inline(always)]
+fn transpose_bytes() -> __m128i {
+    // SAFETY: SSE2 is part of x86-64.
+    unsafe { _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15) }
+}
+
 #[inline]
 #[target_feature(enable = "avx")]
 fn settle(mut a: __m256) -> __m256 {
@@ -356,5 +363,56 @@ impl Simd for Avx2 {
             _mm256_permute2f128_ps::<0x31>(t2, t6),
             _mm256_permute2f128_ps::<0x31>(t3, t7),
         ])
+    }
+
+    #[inline(always)]
+    unsafe fn load_integers(self, p: *const i32) -> __m256 {
+        // SAFETY: the caller gives 8 readable integers.
+        unsafe { _mm256_cvtepi32_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    fn to_bytes(self, v: __m256) -> [i8; LANES] {
+        supported!({
+            let words = _mm256_cvtps_epi32(v);
+            let words = _mm256_packs_epi32(words, words);
+            let bytes = _mm256_packs_epi16(words, words);
+            let low = _mm_cvtsi128_si32(_mm256_castsi256_si128(bytes));
+            let high = _mm_cvtsi128_si32(_mm256_extracti128_si256::<1>(bytes));
+            std::mem::transmute::<[i32; 2], [i8; LANES]>([low, high])
+        })
+    }
+    #[inline(always)]
+    fn from_bytes(self, bytes: [i8; LANES]) -> __m256 {
+        supported!({
+            let bytes = _mm_loadl_epi64(bytes.as_ptr().cast());
+            _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
+        })
+    }
+    #[inline(always)]
+    fn to_quads(self, [a, b, c, d]: [__m256; 4]) -> [[i8; 4]; LANES] {
+        supported!({
+            let ab = _mm256_packs_epi32(_mm256_cvtps_epi32(a), _mm256_cvtps_epi32(b));
+            let cd = _mm256_packs_epi32(_mm256_cvtps_epi32(c), _mm256_cvtps_epi32(d));
+            let bytes = _mm256_packs_epi16(ab, cd);
+            let quads = _mm256_shuffle_epi8(bytes, _mm256_broadcastsi128_si256(transpose_bytes()));
+            std::mem::transmute::<__m256i, [[i8; 4]; LANES]>(quads)
+        })
+    }
+    #[inline(always)]
+    fn from_quads(self, quads: [[i8; 4]; LANES]) -> [__m256; 4] {
+        supported!({
+            let quads = _mm256_loadu_si256(quads.as_ptr().cast());
+            // A byte moved to the top of its quad, and back with its sign.
+            let a = _mm256_srai_epi32::<24>(_mm256_slli_epi32::<24>(quads));
+            let b = _mm256_srai_epi32::<24>(_mm256_slli_epi32::<16>(quads));
+            let c = _mm256_srai_epi32::<24>(_mm256_slli_epi32::<8>(quads));
+            let d = _mm256_srai_epi32::<24>(quads);
+            [
+                _mm256_cvtepi32_ps(a),
+                _mm256_cvtepi32_ps(b),
+                _mm256_cvtepi32_ps(c),
+                _mm256_cvtepi32_ps(d),
+            ]
+        })
     }
 }

@@ -196,6 +196,69 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn evens(self, a: Self::V, b: Self::V) -> Self::V;
     /// Turns 8 rows of 8 into 8 columns.
     fn transpose8(self, rows: [Self::V; 8]) -> [Self::V; 8];
+
+    /// Loads 8 integers as the nearest floats.
+    ///
+    /// # Safety
+    /// `p` must be valid for reading 8 integers.
+    #[inline(always)]
+    unsafe fn load_integers(self, p: *const i32) -> Self::V {
+        // SAFETY: passed on from the caller.
+        let values = unsafe { p.cast::<[i32; LANES]>().read_unaligned() };
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = values[lane] as f32;
+        }
+        self.vector(lanes)
+    }
+    /// The nearest whole numbers, the even one of two, of lanes between -128 and 127.
+    #[inline(always)]
+    fn to_bytes(self, v: Self::V) -> [i8; LANES] {
+        let values = self.to_array(v);
+        let mut bytes = [0; LANES];
+        for lane in 0..LANES {
+            bytes[lane] = ((values[lane] + ROUNDER) - ROUNDER) as i8;
+        }
+        bytes
+    }
+    /// Lane i from byte i.
+    #[inline(always)]
+    fn from_bytes(self, bytes: [i8; LANES]) -> Self::V {
+        let mut lanes = [0.0; LANES];
+        for lane in 0..LANES {
+            lanes[lane] = f32::from(bytes[lane]);
+        }
+        self.vector(lanes)
+    }
+    /// [`Simd::to_bytes`] of four vectors, as 8 quads: byte j of quad t is lane t of vector j.
+    #[inline(always)]
+    fn to_quads(self, v: [Self::V; 4]) -> [[i8; 4]; LANES] {
+        let mut quads = [[0; 4]; LANES];
+        for j in 0..4 {
+            let bytes = self.to_bytes(v[j]);
+            for lane in 0..LANES {
+                quads[lane][j] = bytes[lane];
+            }
+        }
+        quads
+    }
+    /// Undoes [`Simd::to_quads`].
+    #[inline(always)]
+    fn from_quads(self, quads: [[i8; 4]; LANES]) -> [Self::V; 4] {
+        let mut bytes = [[0; LANES]; 4];
+        for lane in 0..LANES {
+            for j in 0..4 {
+                bytes[j][lane] = quads[lane][j];
+            }
+        }
+        let [a, b, c, d] = bytes;
+        [
+            self.from_bytes(a),
+            self.from_bytes(b),
+            self.from_bytes(c),
+            self.from_bytes(d),
+        ]
+    }
 }
 
 /// Asks for the cache line at `p` to be read soon. `p` need not be valid.

@@ -1,0 +1,269 @@
+//! Convolutions of maps in quads: as matrix products whose input is gathered block by block.
+
+use std::ops::Range;
+
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishMap, PixelRun};
+use super::map::map_len;
+use super::tile::{TILE_PIXELS, TILE_ROWS, Tiles};
+use super::weights::{ByteWeights, QuadOrder};
+use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
+use crate::conv::ConvShape;
+use crate::conv::gather::{PanelPlan, SLACK};
+use crate::cpu::Cpu;
+use crate::gemm::blocking::Parts;
+use crate::isa::Kernel;
+use crate::simd::Simd;
+
+/// Bytes of gathered input a block.
+const GATHERED: usize = 256 * 1024;
+/// Fewest and most panels of a block.
+const PANELS: [usize; 2] = [2, 16];
+/// Blocks to cut a convolution into at least. One with fewer pixel blocks gathers its input once, for all, and is cut by
+/// output channels.
+const BLOCKS: usize = 8;
+/// Fewest output channels of such a block.
+const BLOCK_CHANNELS: usize = 32;
+/// Room behind a gathered panel, and so that panels do not all begin in the same cache sets.
+const PANEL_PADDING: usize = SLACK + FLOATS_PER_LINE;
+
+/// The weights of a convolution as bytes, packed once.
+#[derive(Debug)]
+pub struct ByteConv {
+    order: QuadOrder,
+    groups: usize,
+    tiles: Tiles,
+    packed: Vec<AlignedBuf>,
+    starts: Vec<i32>,
+    scales: Vec<f32>,
+}
+
+impl ByteConv {
+    /// Whether these kernels take such a convolution: groups must be whole quads of channels.
+    pub fn supports(shape: &ConvShape) -> bool {
+        shape.groups == 1
+            || shape.group_in().is_multiple_of(4) && shape.group_out().is_multiple_of(4)
+    }
+
+    /// Packs OIHW weights for inputs that are signed or not.
+    pub fn pack(cpu: &Cpu, shape: &ConvShape, weights: &ByteWeights, signed: bool) -> ByteConv {
+        assert!(ByteConv::supports(shape), "groups of whole quads");
+        let order = QuadOrder::maps(shape.group_in(), shape.taps());
+        assert_eq!(weights.scales.len(), shape.out_channels, "rows of weights");
+        let tiles = Tiles::new(cpu.isa(), weights.operands(&order, signed));
+        let rows = shape.group_out();
+        let packed = (0..shape.groups)
+            .map(|group| weights.pack_groups(&order, group * rows..(group + 1) * rows, tiles.width))
+            .collect();
+        ByteConv {
+            order,
+            groups: shape.groups,
+            tiles,
+            packed,
+            starts: weights.starts(&order, tiles.start_factor, TILE_ROWS),
+            scales: weights.scales.clone(),
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        let packed: usize = self.packed.iter().map(AlignedBuf::len).sum();
+        packed + size_of_val(&self.starts[..]) + size_of_val(&self.scales[..])
+    }
+}
+
+/// Convolves a map in quads.
+pub fn byte_conv2d(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    weights: &ByteConv,
+    x: &[i8],
+    epilogue: ByteEpilogue<'_>,
+    output: ByteOutput<'_>,
+) {
+    let channels = shape.out_channels;
+    assert_eq!(
+        (weights.order, weights.groups, weights.scales.len()),
+        (
+            QuadOrder::maps(shape.group_in(), shape.taps()),
+            shape.groups,
+            channels
+        ),
+        "the weights were packed for other channels"
+    );
+    let len = |channels, pixels| map_len(shape.batch, channels, pixels);
+    assert_eq!(
+        x.len(),
+        len(shape.in_channels, shape.in_pixels()),
+        "length of the input"
+    );
+    epilogue.check(
+        &output,
+        channels,
+        shape.out_len(),
+        len(channels, shape.out_pixels()),
+    );
+    let shape = shape.flattened();
+    let job = Job {
+        quads: ConvShape {
+            in_channels: shape.in_channels.div_ceil(4),
+            out_channels: channels.div_ceil(4),
+            ..shape
+        },
+        shape,
+        weights,
+        x: bytemuck::cast_slice(x),
+        finish: Finish::new(&epilogue, &weights.scales, TILE_ROWS, output),
+    };
+    job.run(cpu);
+}
+
+/// A convolution on its way.
+struct Job<'a> {
+    shape: ConvShape,
+    /// The same, with quads for channels: what is gathered.
+    quads: ConvShape,
+    weights: &'a ByteConv,
+    /// The input, a float for each quad.
+    x: &'a [f32],
+    finish: Finish<'a>,
+}
+
+impl Job<'_> {
+    fn run(&self, cpu: &Cpu) {
+        let panels = (self.shape.batch * self.shape.out_pixels()).div_ceil(TILE_PIXELS);
+        let most = (GATHERED / (4 * self.panel_len())).clamp(PANELS[0], PANELS[1]);
+        let panel_blocks = Parts::at_most(most, panels, 1);
+        let groups = self.shape.groups;
+        if groups * panel_blocks.count() >= BLOCKS {
+            cpu.parallel(groups * panel_blocks.count(), &|block, scratch| {
+                let (group, block) = (block / panel_blocks.count(), block % panel_blocks.count());
+                let places = panel_blocks.range(block);
+                let [gathered] = scratch.floats([places.len() * self.panel_len()]);
+                self.gather(cpu, group, &places, gathered);
+                self.multiply(cpu, group, 0..self.shape.group_out(), &places, gathered);
+            });
+            return;
+        }
+        let rows = self.shape.group_out();
+        let splits = BLOCKS.div_ceil((groups * panel_blocks.count()).max(1));
+        let splits = splits.min(rows.div_ceil(BLOCK_CHANNELS));
+        let row_blocks = Parts::exactly(splits, rows, TILE_ROWS);
+        let mut shared = cpu.shared_scratch();
+        let [gathered] = shared.floats([groups * panels * self.panel_len()]);
+        let target = SharedMut::new(gathered);
+        cpu.parallel(groups * panels, &|place, _| {
+            let start = place * self.panel_len();
+            // SAFETY: each panel has its own place.
+            let target = unsafe { target.slice(start..start + self.panel_len()) };
+            let panel = place % panels;
+            self.gather(cpu, place / panels, &(panel..panel + 1), target);
+        });
+        let gathered = &*gathered;
+        let blocks = row_blocks.count() * panel_blocks.count();
+        cpu.parallel(groups * blocks, &|block, _| {
+            let (group, block) = (block / blocks, block % blocks);
+            let places = panel_blocks.range(block % panel_blocks.count());
+            let rows = row_blocks.range(block / panel_blocks.count());
+            let start = (group * panels + places.start) * self.panel_len();
+            self.multiply(cpu, group, rows, &places, &gathered[start..]);
+        });
+    }
+
+    /// Quads from one gathered panel to the next.
+    fn panel_len(&self) -> usize {
+        TILE_PIXELS * self.weights.order.run_len() + PANEL_PADDING
+    }
+
+    fn pixels(&self, panel: usize) -> Range<usize> {
+        let all = self.shape.batch * self.shape.out_pixels();
+        panel * TILE_PIXELS..((panel + 1) * TILE_PIXELS).min(all)
+    }
+
+    fn gather(&self, cpu: &Cpu, group: usize, panels: &Range<usize>, target: &mut [f32]) {
+        cpu.isa().run(Gather {
+            job: self,
+            group,
+            panels,
+            target,
+        });
+    }
+
+    /// Multiplies gathered panels with rows of the weights and finishes the sums.
+    fn multiply(
+        &self,
+        cpu: &Cpu,
+        group: usize,
+        rows: Range<usize>,
+        panels: &Range<usize>,
+        gathered: &[f32],
+    ) {
+        let weights = self.weights;
+        let depth = weights.order.run_len();
+        let group_bytes = depth * TILE_ROWS * weights.tiles.width.quad_bytes();
+        let packed = weights.packed[group].bytes();
+        let mut sums = [0; TILE_ROWS * TILE_PIXELS];
+        for row in rows.step_by(TILE_ROWS) {
+            let a = &packed[row / TILE_ROWS * group_bytes..][..group_bytes];
+            let channel = group * self.shape.group_out() + row;
+            let start = weights.starts[channel..]
+                .first_chunk()
+                .expect("starts are filled up to whole tiles");
+            for (panel, b) in panels.clone().zip(gathered.chunks(self.panel_len())) {
+                let pixels = self.pixels(panel);
+                let vectors = pixels.len().div_ceil(8);
+                let b = &b[..8 * vectors * depth];
+                let tile = weights.tiles.panel(vectors);
+                // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, and the sums a tile.
+                unsafe {
+                    tile(
+                        depth,
+                        a.as_ptr(),
+                        b.as_ptr().cast(),
+                        start,
+                        sums.as_mut_ptr(),
+                    )
+                };
+                for run in PixelRun::of(pixels, self.shape.out_pixels()) {
+                    cpu.isa().run(FinishMap {
+                        finish: &self.finish,
+                        sums: &sums,
+                        channel,
+                        channels: self.shape.out_channels,
+                        pixels: self.shape.out_pixels(),
+                        run,
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// Gathers some panels, all of their depth.
+struct Gather<'a> {
+    job: &'a Job<'a>,
+    group: usize,
+    panels: &'a Range<usize>,
+    target: &'a mut [f32],
+}
+
+impl Kernel for Gather<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Gather {
+            job,
+            group,
+            panels,
+            target,
+        } = self;
+        let shape = &job.quads;
+        let per_group = job.shape.group_in().div_ceil(4);
+        let channels = group * per_group..(group + 1) * per_group;
+        let mut plan = PanelPlan::default();
+        for (panel, target) in panels.clone().zip(target.chunks_mut(job.panel_len())) {
+            plan.set(shape, job.pixels(panel));
+            plan.pack(s, shape, job.x, None, channels.clone(), target);
+        }
+    }
+}

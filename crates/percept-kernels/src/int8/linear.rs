@@ -1,0 +1,134 @@
+//! Linear layers on rows of bytes.
+
+use std::ops::Range;
+
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishRows};
+use super::map::row_len;
+use super::tile::{ROW_OUTPUTS, ROW_TILE, Tiles};
+use super::weights::{ByteWeights, QuadOrder};
+use crate::aligned::AlignedBuf;
+use crate::cpu::Cpu;
+use crate::gemm::blocking::Parts;
+
+/// Rows of a block: with a thousand inputs they stay in a second-level cache.
+const ROWS: usize = 96;
+/// Bytes of weights that pass by all rows of a block before the next ones come.
+const WEIGHTS: usize = 24 * 1024;
+/// Blocks to cut a product into at least, when it has the outputs.
+const BLOCKS: usize = 16;
+/// Outputs that are worth a block of their own.
+const BLOCK_OUTPUTS: usize = 4 * ROW_OUTPUTS;
+
+/// The weights of a linear layer as bytes, packed once.
+#[derive(Debug)]
+pub struct ByteLinear {
+    order: QuadOrder,
+    tiles: Tiles,
+    panels: AlignedBuf,
+    starts: Vec<i32>,
+    scales: Vec<f32>,
+}
+
+impl ByteLinear {
+    /// Packs weights `[outputs, inputs]` for inputs that are signed or not.
+    pub fn pack(cpu: &Cpu, weights: &ByteWeights, inputs: usize, signed: bool) -> ByteLinear {
+        let order = QuadOrder::rows(inputs, 1);
+        let tiles = Tiles::new(cpu.isa(), weights.operands(&order, signed));
+        ByteLinear {
+            order,
+            tiles,
+            panels: weights.pack_panels(&order, tiles.width),
+            starts: weights.starts(&order, tiles.start_factor, ROW_OUTPUTS),
+            scales: weights.scales.clone(),
+        }
+    }
+
+    /// Bytes held.
+    pub fn bytes(&self) -> usize {
+        self.panels.len() + size_of_val(&self.starts[..]) + size_of_val(&self.scales[..])
+    }
+}
+
+/// `y[M, N] = activation(x[M, K] W^T + bias + residual)` on rows of bytes, `rows` of them.
+pub fn byte_linear(
+    cpu: &Cpu,
+    weights: &ByteLinear,
+    rows: usize,
+    x: &[i8],
+    epilogue: ByteEpilogue<'_>,
+    output: ByteOutput<'_>,
+) {
+    let (inputs, outputs) = (weights.order.len(), weights.scales.len());
+    assert_eq!(x.len(), rows * row_len(inputs), "length of the input");
+    epilogue.check(&output, outputs, rows * outputs, rows * row_len(outputs));
+    let finish = Finish::new(&epilogue, &weights.scales, ROW_OUTPUTS, output);
+    let row_blocks = Parts::at_most(ROWS, rows, ROW_TILE);
+    let column_blocks = Parts::exactly(
+        BLOCKS
+            .div_ceil(row_blocks.count().max(1))
+            .min(outputs.div_ceil(BLOCK_OUTPUTS)),
+        outputs,
+        ROW_OUTPUTS,
+    );
+    cpu.parallel(row_blocks.count() * column_blocks.count(), &|block, _| {
+        let rows = row_blocks.range(block / column_blocks.count());
+        let columns = column_blocks.range(block % column_blocks.count());
+        multiply(cpu, weights, x, rows, columns, &finish);
+    });
+}
+
+fn multiply(
+    cpu: &Cpu,
+    weights: &ByteLinear,
+    x: &[i8],
+    rows: Range<usize>,
+    columns: Range<usize>,
+    finish: &Finish<'_>,
+) {
+    let (inputs, outputs) = (weights.order.len(), weights.scales.len());
+    let depth = weights.order.run_len();
+    let panel_bytes = depth * ROW_OUTPUTS * weights.tiles.width.quad_bytes();
+    let chunk = (WEIGHTS / panel_bytes.max(1)).max(1) * ROW_OUTPUTS;
+    let mut sums = [0; ROW_TILE * ROW_OUTPUTS];
+    for chunk in Parts::at_most(chunk, columns.len(), ROW_OUTPUTS).ranges() {
+        for row in rows.clone().step_by(ROW_TILE) {
+            let count = (rows.end - row).min(ROW_TILE);
+            // Missing rows are the last one again.
+            let mut pointers = [x.as_ptr().cast::<u8>(); ROW_TILE];
+            for (i, pointer) in pointers.iter_mut().enumerate() {
+                let row = row + i.min(count - 1);
+                *pointer = x[row * row_len(inputs)..][..row_len(inputs)]
+                    .as_ptr()
+                    .cast();
+            }
+            let tile = weights.tiles.rows(count);
+            for column in
+                (columns.start + chunk.start..columns.start + chunk.end).step_by(ROW_OUTPUTS)
+            {
+                let panel = &weights.panels.bytes()[column / ROW_OUTPUTS * panel_bytes..];
+                let (panel, start) = (&panel[..panel_bytes], &weights.starts[column..]);
+                assert!(start.len() >= ROW_OUTPUTS);
+                // SAFETY: this CPU has the tile's instructions; rows and panel are `depth` quads deep.
+                unsafe {
+                    tile(
+                        depth,
+                        &pointers,
+                        panel.as_ptr(),
+                        start.as_ptr(),
+                        sums.as_mut_ptr(),
+                    )
+                };
+                cpu.isa().run(FinishRows {
+                    finish,
+                    sums: &sums,
+                    stride: ROW_OUTPUTS,
+                    row,
+                    rows: count,
+                    column,
+                    columns: (outputs - column).min(ROW_OUTPUTS),
+                    width: outputs,
+                });
+            }
+        }
+    }
+}

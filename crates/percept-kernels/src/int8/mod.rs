@@ -1,0 +1,35 @@
+//! Contractions on bytes: 8-bit activations times 8-bit weights, summed in 32 bits, finished to bytes or floats.
+//!
+//! An activation q stands for q · scale ([`ByteScale`]): -127..=127, or 0..=127 behind a ReLU; there is no zero point. A weight has
+//! a scale for each output channel. Maps lie in *quads* `[N][C / 4][H][W][4]`: four channels of a pixel side by side, the last
+//! quad filled up with zeros, because that is what the instructions of every CPU multiply, and what four rows of weights give.
+//! A quad is as wide as a float, so maps are gathered as maps of floats are. Rows lie one after the other, each filled up to
+//! whole quads.
+//!
+//! Integer sums are the same on every instruction set and thread count. What follows them is computed in floats without fused
+//! steps, so that straight activations give the same bytes everywhere.
+
+mod conv;
+mod depthwise;
+mod finish;
+mod linear;
+mod map;
+mod pool;
+mod scale;
+mod sparse;
+mod tile;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+pub use conv::{ByteConv, byte_conv2d};
+pub use depthwise::{ByteDepthwise, byte_depthwise_conv2d};
+pub use finish::{Addend, ByteEpilogue, ByteOutput};
+pub use linear::{ByteLinear, byte_linear};
+pub use map::{dequantize_map, dequantize_rows, map_len, quantize_map, quantize_rows, row_len};
+pub use pool::max_pool_quads;
+pub use scale::ByteScale;
+pub use sparse::{ByteSparseConv, byte_sparse_conv};
+pub use tile::QUAD_LIMIT;
+pub use weights::{ByteWeights, QuadOrder};
