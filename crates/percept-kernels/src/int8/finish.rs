@@ -201,7 +201,7 @@ impl Kernel for FinishMap<'_> {
                 }
                 Some(Addend::Bytes(residual, scale)) => {
                     let residual = &residual[4 * (quad_place + done)..][..4 * n];
-                    let residual = s.from_quads(read_quads(residual));
+                    let residual = s.widen_quads(read_quads(residual));
                     for i in 0..TILE_ROWS {
                         let residual = s.mul(residual[i], s.splat(scale));
                         values[i] = s.add(values[i], residual);
@@ -303,7 +303,7 @@ impl Kernel for FinishRows<'_> {
                     Some(Addend::Bytes(residual, scale)) => {
                         let mut bytes = [0; LANES];
                         bytes[..n].copy_from_slice(&residual[byte_place..][..n]);
-                        value = s.add(value, s.mul(s.from_bytes(bytes), s.splat(scale)));
+                        value = s.add(value, s.mul(s.widen_bytes(bytes), s.splat(scale)));
                     }
                     None => {}
                 }

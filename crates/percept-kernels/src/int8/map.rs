@@ -153,7 +153,7 @@ impl Kernel for Dequantize<'_> {
         let Dequantize { part, x, scale, y } = self;
         for (index, x) in x.chunks(4 * LANES).enumerate() {
             let (done, n) = (index * LANES, x.len() / 4);
-            let values = s.from_quads(read_quads(x));
+            let values = s.widen_quads(read_quads(x));
             for lane in 0..4 {
                 if let Some(place) = part.place(lane) {
                     let start = place + done;

@@ -382,7 +382,7 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
-    fn from_bytes(self, bytes: [i8; LANES]) -> __m256 {
+    fn widen_bytes(self, bytes: [i8; LANES]) -> __m256 {
         supported!({
             let bytes = _mm_loadl_epi64(bytes.as_ptr().cast());
             _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))
@@ -399,7 +399,7 @@ impl Simd for Avx2 {
         })
     }
     #[inline(always)]
-    fn from_quads(self, quads: [[i8; 4]; LANES]) -> [__m256; 4] {
+    fn widen_quads(self, quads: [[i8; 4]; LANES]) -> [__m256; 4] {
         supported!({
             let quads = _mm256_loadu_si256(quads.as_ptr().cast());
             // A byte moved to the top of its quad, and back with its sign.

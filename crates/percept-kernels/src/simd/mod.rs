@@ -223,7 +223,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
     /// Lane i from byte i.
     #[inline(always)]
-    fn from_bytes(self, bytes: [i8; LANES]) -> Self::V {
+    fn widen_bytes(self, bytes: [i8; LANES]) -> Self::V {
         let mut lanes = [0.0; LANES];
         for lane in 0..LANES {
             lanes[lane] = f32::from(bytes[lane]);
@@ -244,7 +244,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     }
     /// Undoes [`Simd::to_quads`].
     #[inline(always)]
-    fn from_quads(self, quads: [[i8; 4]; LANES]) -> [Self::V; 4] {
+    fn widen_quads(self, quads: [[i8; 4]; LANES]) -> [Self::V; 4] {
         let mut bytes = [[0; LANES]; 4];
         for lane in 0..LANES {
             for j in 0..4 {
@@ -253,10 +253,10 @@ pub trait Simd: Copy + Send + Sync + 'static {
         }
         let [a, b, c, d] = bytes;
         [
-            self.from_bytes(a),
-            self.from_bytes(b),
-            self.from_bytes(c),
-            self.from_bytes(d),
+            self.widen_bytes(a),
+            self.widen_bytes(b),
+            self.widen_bytes(c),
+            self.widen_bytes(d),
         ]
     }
 }

@@ -108,7 +108,7 @@ fn row_sums(
 
 /// Weights whose groups of four sum to the limit: 65 + 65 + 64 + 64.
 fn at_the_limit(len: usize, sign: i8) -> Vec<i8> {
-    let weight = |i: usize| sign * if i / 4 % 2 == 0 { 65 } else { 64 };
+    let weight = |i: usize| sign * if (i / 4).is_multiple_of(2) { 65 } else { 64 };
     (0..len).map(weight).collect()
 }
 
