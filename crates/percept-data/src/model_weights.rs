@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::error::FileError;
 use crate::load_report::{LoadError, LoadReport};
 use crate::names::{NameMap, Renamed};
+use crate::quantized::Dequantized;
 use crate::seeded::{Family, Seeded};
 use crate::weights::{TensorSource, missing, open_weights};
 
@@ -53,7 +54,8 @@ impl ModelWeights {
         graph: &Graph,
         layouts: impl IntoIterator<Item = (&'a str, &'a [(String, String)])>,
     ) -> Result<(Self, LoadReport), FileError> {
-        let mut best: Box<dyn TensorSource> = open_weights(path)?;
+        let open = || open_weights(path).map(Dequantized::new);
+        let mut best: Box<dyn TensorSource> = Box::new(open()?);
         let mut report = compare(graph, &best);
         for (layout, renames) in layouts {
             if report.is_complete() {
@@ -63,7 +65,7 @@ impl ModelWeights {
                 .iter()
                 .map(|(there, here)| (there.as_str(), here.as_str()))
                 .collect();
-            let renamed: Box<dyn TensorSource> = Box::new(Renamed::new(open_weights(path)?, map));
+            let renamed: Box<dyn TensorSource> = Box::new(Renamed::new(open()?, map));
             let mut other = compare(graph, &renamed);
             if other.matched > report.matched {
                 other.weights = format!("{} (names of {layout})", other.weights);
@@ -84,6 +86,7 @@ impl ModelWeights {
 
     /// The same, of a source that may lack parameters or have them in another shape, as the report tells.
     pub fn partly_of(source: Box<dyn TensorSource>, graph: &Graph) -> (Self, LoadReport) {
+        let source: Box<dyn TensorSource> = Box::new(Dequantized::new(source));
         let report = compare(graph, &source);
         (Self { source }, report)
     }

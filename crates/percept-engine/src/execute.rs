@@ -11,6 +11,8 @@ use crate::empty::{OnMap, Reached, Settled};
 use crate::kernel::Work;
 use crate::operands::{Operands, View, ViewMut};
 use crate::options::Empty;
+use crate::precision::is_contraction;
+use crate::probe::Observe;
 use crate::program::Program;
 use crate::schedule::{Call, Located, Place};
 use crate::segment::bind_output;
@@ -88,6 +90,52 @@ impl Program {
             }
         }
         Ok(Vec::new())
+    }
+}
+
+impl Program {
+    /// Shows what a call is about to multiply, where it is a layer with weights.
+    pub(crate) fn show(
+        &mut self,
+        call: &Call,
+        inputs: &[View<'_>],
+        bindings: &Bindings,
+        observe: &mut Observe<'_>,
+    ) -> Result<(), EngineError> {
+        let step = &self.lowered.steps[call.step];
+        let node = self.graph.node(step.node);
+        if !is_contraction(node) || call.joined {
+            return Ok(());
+        }
+        let shape = self.graph.value_shape(node.inputs[0], bindings)?;
+        let memory = Memory {
+            arena: &mut self.arena,
+            state: &mut self.state,
+        };
+        let io = memory
+            .lend(call, inputs)
+            .map_err(|source| EngineError::Plan {
+                node: node.name.clone(),
+                source,
+            })?;
+        let failed = |message| EngineError::Node {
+            node: node.name.clone(),
+            message,
+        };
+        let x: &[f32] = io.read(0).map_err(failed)?;
+        if step.fused.input_scale.is_none() {
+            observe(node, x);
+            return Ok(());
+        }
+        // The kernel multiplies factors onto its input; what it multiplies by weights is the product.
+        let factors: &[f32] = io.read(1).map_err(failed)?;
+        let plane = shape[2..].iter().product::<usize>().max(1);
+        let planes = x.chunks(plane).zip(factors);
+        let product: Vec<f32> = planes
+            .flat_map(|(plane, factor)| plane.iter().map(move |x| x * factor))
+            .collect();
+        observe(node, &product);
+        Ok(())
     }
 }
 

@@ -23,6 +23,7 @@ mod recalibrate;
 mod reference;
 mod schedule;
 mod segment;
+mod simulate;
 mod state;
 mod train_step;
 mod weights;
@@ -32,11 +33,12 @@ pub use options::{Empty, Memory, Mode, Options};
 pub use outputs::Outputs;
 pub use per_run::PerRun;
 pub use precision::{LayerPrecision, Precision, PrecisionPlan, Quantization, is_contraction};
-pub use probe::{Recording, Run, StepTime};
+pub use probe::{Observe, Recording, Run, StepTime};
 pub use profile::{
     Holder, MemoryAtPeak, MemoryEstimate, StepInfo, estimate_memory, require_memory,
 };
 pub use program::{Preparation, Program};
 pub use recalibrate::{Recalibration, Statistics};
 pub use reference::{RealTensor, constant_value, run_reference};
+pub use simulate::RoundedWeights;
 pub use train_step::TrainStep;

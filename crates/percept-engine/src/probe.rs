@@ -1,9 +1,12 @@
-//! Probes: the time of every step of every recorded run.
+//! Probes: the time of every step of every recorded run, and what layers multiply.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use percept_graph::Bindings;
+use percept_graph::{Bindings, Node};
+
+/// Hears of each layer with weights, and what it is about to multiply: the numbers of its first operand.
+pub type Observe<'a> = dyn FnMut(&Node, &[f32]) + 'a;
 
 /// When a step ran and for how long.
 #[derive(Clone, Copy, Debug)]

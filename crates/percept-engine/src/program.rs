@@ -17,7 +17,7 @@ use crate::options::{Empty, Mode, Options};
 use crate::outputs::Outputs;
 use crate::passes;
 use crate::precision::PrecisionPlan;
-use crate::probe::Recording;
+use crate::probe::{Observe, Recording};
 use crate::profile::require_memory;
 use crate::schedule::{Call, Context, Place, Schedule};
 use crate::segment::segments;
@@ -161,7 +161,25 @@ impl Program {
     pub fn run_recorded(
         &mut self,
         inputs: &[(&str, &Tensor<'_>)],
+        recording: Option<&mut Recording>,
+    ) -> Result<Outputs<'_>, EngineError> {
+        self.run_watched(inputs, recording, None)
+    }
+
+    /// Runs, showing `observe` what each layer with weights is about to multiply. Layers stay fused as they are.
+    pub fn run_observed(
+        &mut self,
+        inputs: &[(&str, &Tensor<'_>)],
+        observe: &mut Observe<'_>,
+    ) -> Result<Outputs<'_>, EngineError> {
+        self.run_watched(inputs, None, Some(observe))
+    }
+
+    fn run_watched(
+        &mut self,
+        inputs: &[(&str, &Tensor<'_>)],
         mut recording: Option<&mut Recording>,
+        mut observe: Option<&mut Observe<'_>>,
     ) -> Result<Outputs<'_>, EngineError> {
         let started = Instant::now();
         self.load_state()?;
@@ -183,6 +201,9 @@ impl Program {
             }
             self.learn_empty_map(segment, &next);
             for call in &next.calls {
+                if let Some(observe) = observe.as_deref_mut() {
+                    self.show(call, &inputs, &bindings, observe)?;
+                }
                 let Some(recording) = recording.as_deref_mut() else {
                     defined = self.execute(call, &inputs, &mut bindings, &mut reached)?;
                     continue;

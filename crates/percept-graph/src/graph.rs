@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::elastic::{Axis, Part};
 use crate::ops::{Op, Operator};
-use crate::{Bindings, Cost, Dim, GraphError, Initializer, TensorType};
+use crate::{Bindings, Cost, Dim, GraphError, Initializer, TensorType, WeightGrid};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),*) => {$(
@@ -82,6 +82,8 @@ pub struct Parameter {
     pub trainable: bool,
     /// For a buffer that training moves: the value that it becomes.
     pub next: Option<ValueId>,
+    /// The grid of integers that its values lie on, where it was quantised.
+    pub grid: Option<WeightGrid>,
     /// The factors of each size, where one is a product that an elastic axis cuts within; else none.
     pub(crate) factors: Option<Vec<Vec<usize>>>,
     /// The part of a larger parameter that it is, where training moves the larger one.
@@ -100,9 +102,13 @@ impl Parameter {
             None => self.shape.clone(),
         }
     }
-    /// Bytes as f32.
+    /// Bytes as f32, or of its integers and their scales.
     pub fn bytes(&self) -> u64 {
-        4 * self.elements() as u64
+        let elements = self.elements() as u64;
+        match self.grid {
+            None => 4 * elements,
+            Some(grid) => elements + 4 * (elements / grid.group(&self.shape) as u64),
+        }
     }
 }
 

@@ -145,6 +145,24 @@ impl WeightGrid {
         groups.map(largest_magnitude).collect()
     }
 
+    /// The integers of weights, group by group.
+    pub fn integers(&self, weights: &[f32], shape: &[usize]) -> Vec<i8> {
+        let groups = weights.chunks(self.group(shape));
+        groups
+            .flat_map(|group| {
+                let quantizer = Quantizer::new(self.bits, largest_magnitude(group));
+                group.iter().map(move |w| quantizer.integer(*w) as i8)
+            })
+            .collect()
+    }
+
+    /// What one integer of each group stands for; 0 where all of its weights are zero.
+    pub fn steps(&self, weights: &[f32], shape: &[usize]) -> Vec<f32> {
+        let amax = self.amax(weights, shape).into_iter();
+        amax.map(|amax| Quantizer::new(self.bits, amax).step())
+            .collect()
+    }
+
     /// Moves each weight to the nearest one on the grid of its group.
     pub fn round(&self, weights: &mut [f32], shape: &[usize]) {
         for group in weights.chunks_mut(self.group(shape)) {

@@ -30,6 +30,7 @@ mod graph;
 mod grid;
 mod ops;
 mod printing;
+mod quantized;
 mod tensor;
 mod training;
 mod types;
@@ -50,6 +51,7 @@ pub use graph::{
 pub use grid::{Amax, InputGrid, Per, Quantizer, Sign, WeightGrid, largest_magnitude};
 pub use ops::*;
 pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
+pub use quantized::INPUT_QUANTIZER;
 pub use tensor::{Tensor, TensorError, byte_length, element_count};
 pub use training::{
     Backward, Differentiable, Differentiated, LEARNING_RATE, Optimiser, PART_SHARE, RANDOM_COUNTER,

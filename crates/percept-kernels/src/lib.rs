@@ -14,6 +14,7 @@ pub mod elementwise;
 pub mod epilogue;
 pub mod gemm;
 pub mod gradient;
+pub mod grid;
 pub mod int8;
 pub mod isa;
 pub mod layout;

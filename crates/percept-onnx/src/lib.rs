@@ -145,6 +145,39 @@ fn write_data(
             write_transposed(writer, &values, param.shape[1])?;
             weights.release(&param.name);
         }
+        Data::Integers {
+            param,
+            grid,
+            transposed,
+        } => {
+            let param = graph.param(*param);
+            let values = weights.read(&param.name, &param.shape)?;
+            let integers = grid.integers(&values, &param.shape);
+            let columns = param.shape.last().copied().unwrap_or(1).max(1);
+            let integers = match transposed {
+                false => integers,
+                true => (0..integers.len())
+                    .map(|at| {
+                        let rows = integers.len() / columns;
+                        integers[at % rows * columns + at / rows]
+                    })
+                    .collect(),
+            };
+            let bytes: Vec<u8> = integers.iter().map(|&q| q as u8).collect();
+            writer.write_all(&bytes)?;
+            weights.release(&param.name);
+        }
+        Data::Steps(param, grid) => {
+            let param = graph.param(*param);
+            let values = weights.read(&param.name, &param.shape)?;
+            // A channel of zeros has no step, which ONNX does not know: any will do.
+            let steps = grid.steps(&values, &param.shape).into_iter();
+            write_f32(
+                writer,
+                steps.map(|step| if step > 0.0 { step } else { 1.0 }),
+            )?;
+        }
+        Data::Zero(_) => writer.write_all(&[0])?,
         Data::Folded(node) => {
             let value = constant_value(graph, bindings, weights, *node)?;
             let value = value.expect("only constants are folded");

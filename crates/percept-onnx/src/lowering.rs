@@ -2,9 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use percept_graph::{Bindings, DType, Graph, NodeId, Op, ParamId, ValueId, ValueSource};
+use percept_graph::{
+    Bindings, DType, Graph, NodeId, Op, ParamId, Per, Sign, ValueId, ValueSource, WeightGrid,
+};
 
-use crate::schema::{Attribute, Node};
+use crate::schema::{
+    Attribute::{self, Int},
+    Node,
+};
 use crate::{ExportError, constants, ops};
 
 /// Where the data of an initializer comes from. Weights are read only when they are written.
@@ -13,6 +18,16 @@ pub(crate) enum Data {
     Weight(ParamId),
     /// A matrix [rows, columns] stored as [columns, rows].
     TransposedWeight(ParamId),
+    /// A weight as the integers of its grid; a matrix may be stored as [columns, rows].
+    Integers {
+        param: ParamId,
+        grid: WeightGrid,
+        transposed: bool,
+    },
+    /// What one integer of each group of weights stands for.
+    Steps(ParamId, WeightGrid),
+    /// The zero of quantised numbers, signed or not.
+    Zero(Sign),
     Folded(NodeId),
     F32(Vec<f32>),
     I64(Vec<i64>),
@@ -30,6 +45,8 @@ impl Initializer {
     pub(crate) fn dtype(&self) -> DType {
         match self.data {
             Data::I64(_) => DType::I64,
+            Data::Integers { .. } | Data::Zero(Sign::Signed) => DType::I8,
+            Data::Zero(Sign::NonNegative) => DType::U8,
             _ => DType::F32,
         }
     }
@@ -199,8 +216,47 @@ impl Lowering<'_> {
     /// The parameter at this position of a node, stored under its public name.
     pub(crate) fn weight(&mut self, node: &percept_graph::Node, index: usize) -> String {
         let id = node.params[index];
+        let shape = self.graph.param(id).shape.clone();
+        self.stored(id, shape, false)
+    }
+
+    /// A parameter under this shape: floats, or the integers of its grid and what they stand for.
+    fn stored(&mut self, id: ParamId, shape: Vec<usize>, transposed: bool) -> String {
         let param = self.graph.param(id);
-        self.constant(&param.name, param.shape.clone(), Data::Weight(id))
+        let (name, own_shape) = (param.name.clone(), param.shape.clone());
+        let Some(grid) = param.grid else {
+            return match transposed {
+                false => self.constant(&name, shape, Data::Weight(id)),
+                true => {
+                    let name = format!("{name}.transposed");
+                    self.constant(&name, shape, Data::TransposedWeight(id))
+                }
+            };
+        };
+        let integers = Data::Integers {
+            param: id,
+            grid,
+            transposed,
+        };
+        let (steps, axis) = match grid.per {
+            Per::Tensor => (vec![], vec![]),
+            Per::Channel => {
+                let axis = if transposed { own_shape.len() - 1 } else { 0 };
+                (vec![own_shape[0]], vec![("axis", Int(axis as i64))])
+            }
+        };
+        let integers = self.constant(&format!("{name}.integers"), shape, integers);
+        let steps = self.constant(&format!("{name}.steps"), steps, Data::Steps(id, grid));
+        let name = self.unique(&name);
+        let (inputs, outputs) = (vec![integers, steps], vec![name.clone()]);
+        self.push(name.clone(), "DequantizeLinear", inputs, outputs, axis);
+        name
+    }
+
+    /// The zero point of quantised numbers.
+    pub(crate) fn zero_point(&mut self, node: &percept_graph::Node, sign: Sign) -> String {
+        let name = format!("{}/zero", node.name);
+        self.constant(&name, vec![], Data::Zero(sign))
     }
 
     /// The first parameter of a node, under another shape.
@@ -209,18 +265,14 @@ impl Lowering<'_> {
         node: &percept_graph::Node,
         shape: impl Into<Vec<usize>>,
     ) -> String {
-        let id = node.params[0];
-        let name = self.graph.param(id).name.clone();
-        self.constant(&name, shape.into(), Data::Weight(id))
+        self.stored(node.params[0], shape.into(), false)
     }
 
     /// The first parameter of a node, a matrix, stored transposed.
     pub(crate) fn transposed_weight(&mut self, node: &percept_graph::Node) -> String {
         let id = node.params[0];
-        let param = self.graph.param(id);
-        let shape = param.shape.iter().rev().copied().collect();
-        let name = format!("{}.transposed", param.name);
-        self.constant(&name, shape, Data::TransposedWeight(id))
+        let shape = self.graph.param(id).shape.iter().rev().copied().collect();
+        self.stored(id, shape, true)
     }
 
     /// A number.

@@ -11,6 +11,7 @@ mod conv_gradient;
 mod conv_transpose;
 mod custom;
 mod elementwise;
+mod fake_quantize;
 mod gather;
 mod layout;
 mod linear;

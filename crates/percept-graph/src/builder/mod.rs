@@ -269,6 +269,7 @@ impl Builder {
             init: Initializer::Zeros,
             trainable,
             next: None,
+            grid: None,
             factors: None,
             part: None,
         });
@@ -558,6 +559,7 @@ impl Builder {
                 init,
                 trainable,
                 next: None,
+                grid: None,
                 factors: None,
                 part: None,
             });

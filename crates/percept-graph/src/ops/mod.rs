@@ -8,6 +8,7 @@ mod conv;
 mod conv_gradient;
 mod custom;
 mod elementwise;
+mod fake_quantize;
 mod gather;
 mod layout;
 mod linear;
@@ -33,6 +34,7 @@ pub use conv::{Conv2d, ConvTranspose2d};
 pub use conv_gradient::{Conv2dInputGradient, Conv2dWeightGradient};
 pub use custom::{CacheCounters, CustomOp, OpContext};
 pub use elementwise::{Affine, Binary, BinaryKind, Dropout, LayerScale};
+pub use fake_quantize::FakeQuantize;
 pub use gather::{Gather, ScatterAdd};
 pub use layout::{Concat, Expand, Pad, Permute, Reshape, Slice};
 pub use linear::{Linear, LinearWeight, MatMul};
@@ -149,6 +151,7 @@ op_enum!($
     ConvTranspose2d,
     Dropout,
     Expand,
+    FakeQuantize,
     Gather,
     Knn,
     LayerNorm,

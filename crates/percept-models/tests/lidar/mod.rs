@@ -5,7 +5,7 @@ use std::sync::Arc;
 use percept_data::seeded::Family;
 use percept_data::{Example, ModelWeights, Sample};
 use percept_engine::{Options, Program};
-use percept_graph::{Graph, Tensor};
+use percept_graph::{Graph, Tensor, WeightSource};
 use percept_kernels::Cpu;
 use percept_models::answer::{Answer, FoundBox};
 use percept_models::centerpoint::CenterPoint;
@@ -73,8 +73,20 @@ fn example(points: &[f32]) -> Example {
 }
 
 /// Runs a network with seeded weights on these samples.
+#[allow(dead_code)]
 pub fn run(graph: Graph, samples: &[&[f32]], options: Options, threads: usize) -> Outputs {
     let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
+    run_on(graph, weights, samples, options, threads)
+}
+
+/// Runs a network with these weights on these samples.
+pub fn run_on(
+    graph: Graph,
+    weights: Arc<dyn WeightSource>,
+    samples: &[&[f32]],
+    options: Options,
+    threads: usize,
+) -> Outputs {
     let cpu = Cpu::new(threads).expect("threads");
     let mut program = Program::new(graph, weights, cpu, options);
     let inputs = Example::batch(samples.iter().map(|points| example(points)).collect());

@@ -5,6 +5,7 @@ mod elementwise;
 mod layout;
 mod map;
 mod norm;
+mod quantize;
 mod unsupported;
 
 use percept_graph::{Node, with_op};

@@ -1,0 +1,204 @@
+//! Parity of quantised CenterPoint with NVIDIA's pytorch-quantization: the report's three ways, and sparse convolutions too.
+
+mod lidar;
+mod stored;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lidar::{Outputs, SYNTH, network, run_on};
+use percept_data::ModelWeights;
+use percept_data::safetensors::Safetensors;
+use percept_data::seeded::Family;
+use percept_engine::{LayerPrecision, Mode, Options, PrecisionPlan, Quantization, RoundedWeights};
+use percept_graph::{Graph, Op, Per, Sign};
+use stored::{Golden, shared};
+
+const EXACT: Options = Options {
+    mode: Mode::Exact,
+    memory: percept_engine::Memory::Frugal,
+    empty: percept_engine::Empty::Skip,
+};
+
+const BRANCHES: [&str; 6] = ["hm", "center", "center_z", "dim", "rot", "vel"];
+
+/// Decibels that two signal-to-noise ratios may differ by.
+const SQNR_DB: f64 = 0.1;
+
+/// A way to quantise: its name in the reference, and the plan.
+struct Way {
+    name: &'static str,
+    plan: PrecisionPlan,
+}
+
+/// The six ways of the reference.
+fn ways(golden: &Golden, graph: &Graph) -> Vec<Way> {
+    let dense = layers(graph, false);
+    let all = layers(graph, true);
+    let dynamic = |names: &[String], grids: Quantization| {
+        let names = names.iter();
+        names.fold(PrecisionPlan::new(), |plan, name| plan.with(name, grids))
+    };
+    let fixed = |key: &str, names: &[String]| {
+        let amax = golden.values(key);
+        assert_eq!(amax.len(), names.len(), "{key}");
+        let ranges = names.iter().zip(amax);
+        ranges.fold(PrecisionPlan::new(), |plan, (name, amax)| {
+            let grids = Quantization::dynamic(8).with_input(amax, Sign::Signed);
+            plan.with(name, grids)
+        })
+    };
+    let mut four_bits = Quantization::dynamic(8);
+    four_bits.weight.bits = 4;
+    let way = |name, plan| Way { name, plan };
+    vec![
+        way(
+            "conv2d_dynamic_w8a8",
+            dynamic(&dense, Quantization::dynamic(8)),
+        ),
+        way(
+            "conv2d_static_max_w8a8",
+            fixed("calib_static_max.amax", &dense),
+        ),
+        way(
+            "conv2d_weightonly_w8a16",
+            dynamic(&dense, Quantization::dynamic(16)),
+        ),
+        way("conv2d_dynamic_w4a8", dynamic(&dense, four_bits)),
+        way("all_dynamic_w8a8", dynamic(&all, Quantization::dynamic(8))),
+        way(
+            "all_static_max_w8a8",
+            fixed("calib_static_max_all.amax", &all),
+        ),
+    ]
+}
+
+/// The layers in the order of the reference's ranges, which is that of execution.
+fn layers(graph: &Graph, sparse: bool) -> Vec<String> {
+    let path =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/centerpoint_ptq.safetensors");
+    let file = Safetensors::open(&path).expect("the fixture opens");
+    let key = if sparse { "all_layers" } else { "layers" };
+    let names: Vec<String> = serde_json::from_str(&file.metadata()[key]).expect("a list of names");
+    for name in &names {
+        let node = graph.nodes().iter().find(|node| node.name == *name);
+        let op = &node.unwrap_or_else(|| panic!("no layer {name}")).op;
+        let fits = match op {
+            Op::Conv2d(_) | Op::ConvTranspose2d(_) => true,
+            Op::SparseConv3d(_) => sparse,
+            _ => false,
+        };
+        assert!(fits, "{name}");
+    }
+    names
+}
+
+fn run_quantized(plan: &PrecisionPlan, points: &[f32]) -> Outputs {
+    let graph = plan.quantize(network(SYNTH)).expect("the plan fits");
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
+    let weights = Arc::new(RoundedWeights::new(weights, &graph));
+    run_on(graph, weights, &[points], EXACT, 2)
+}
+
+/// The signal-to-noise ratio of a branch over all heads, in decibels.
+fn sqnr(float: &Outputs, quantized: &Outputs, branch: &str) -> f64 {
+    let (mut signal, mut noise) = (0.0f64, 0.0f64);
+    for head in 0..6 {
+        let name = format!("head{head}.{branch}");
+        let (x, y) = (float.get(&name).to_f64(), quantized.get(&name).to_f64());
+        for (x, y) in x.iter().zip(y.iter()) {
+            signal += x * x;
+            noise += (x - y) * (x - y);
+        }
+    }
+    10.0 * (signal / noise).log10()
+}
+
+/// Sums that differ in their last bit round to neighbours here and there (a step of one input's grid), and twenty layers pass that
+/// on. So two engines may not agree number by number; but they must be nearer to each other than either is to floats, and no
+/// number may be further off than floats ever are.
+fn check_values(
+    way: &str,
+    golden: &Golden,
+    float: &Outputs,
+    quantized: &Outputs,
+    names: &[String],
+) {
+    for name in names {
+        let expected = golden.values(&format!("{way}.{name}"));
+        let got = quantized.get(name).to_f32().into_owned();
+        let float = float.get(name).to_f32().into_owned();
+        assert_eq!(got.len(), expected.len(), "{name}");
+        let apart = |a: &[f32], b: &[f32]| {
+            let away: Vec<f64> = a
+                .iter()
+                .zip(b)
+                .map(|(a, b)| f64::from(a - b).abs())
+                .collect();
+            let squares: f64 = away.iter().map(|d| d * d).sum();
+            let most = away.iter().copied().fold(0.0, f64::max);
+            ((squares / away.len() as f64).sqrt(), most)
+        };
+        let (away, noise) = (apart(&expected, &got), apart(&float, &expected));
+        println!(
+            "{way} {name}: {:.2e} from the reference, {:.2e} at most; from floats {:.2e}, {:.2e}",
+            away.0, away.1, noise.0, noise.1
+        );
+        assert!(away.0 <= noise.0 && away.1 <= 2.0 * noise.1, "{way} {name}");
+    }
+}
+
+#[test]
+fn all_ways_of_the_reference() {
+    let golden = Golden::fixture("centerpoint_ptq");
+    let points = Golden::fixture("centerpoint_synth_voxels").values("points_raw");
+    let float = run_quantized(&PrecisionPlan::new(), &points);
+    let whole = shared("golden/centerpoint")
+        .map(|folder| Golden::open(&folder.join("ptq_synth.safetensors")));
+    for way in ways(&golden, &network(SYNTH)) {
+        let quantized = run_quantized(&way.plan, &points);
+        let expected = golden.doubles(&format!("{}.sqnr_db", way.name));
+        for (branch, expected) in BRANCHES.into_iter().zip(expected) {
+            let got = sqnr(&float, &quantized, branch);
+            println!(
+                "{} {branch}: {got:.3} dB, reference {expected:.3}",
+                way.name
+            );
+            assert!((got - expected).abs() <= SQNR_DB, "{} {branch}", way.name);
+        }
+        check_values(
+            way.name,
+            &golden,
+            &float,
+            &quantized,
+            &["head1.hm".to_owned()],
+        );
+        if let Some(whole) = &whole {
+            let names = (0..6).flat_map(|head| {
+                ["hm", "center", "dim"].map(|branch| format!("head{head}.{branch}"))
+            });
+            check_values(
+                way.name,
+                whole,
+                &float,
+                &quantized,
+                &names.collect::<Vec<_>>(),
+            );
+        }
+    }
+}
+
+#[test]
+fn one_scale_for_a_whole_tensor_is_another_grid_than_one_a_channel() {
+    let points = Golden::fixture("centerpoint_synth_voxels").values("points_raw");
+    let float = run_quantized(&PrecisionPlan::new(), &points);
+    let [channel, tensor] = [Per::Channel, Per::Tensor].map(|per| {
+        let mut grids = Quantization::dynamic(16);
+        grids.weight.per = per;
+        let plan = PrecisionPlan::new().with("backbone_2d", LayerPrecision::Integer(grids));
+        sqnr(&float, &run_quantized(&plan, &points), "hm")
+    });
+    println!("channel {channel:.2} dB, tensor {tensor:.2} dB");
+    // Seeded channels are alike, so neither is better by much.
+    assert!(channel != tensor && channel > 45.0 && tensor > 45.0);
+}
