@@ -39,6 +39,7 @@ pub struct Cpu {
     /// The calling thread's scratch; its lock also keeps parallel regions one at a time.
     caller: Mutex<Scratch>,
     shared: Mutex<Scratch>,
+    staging: Mutex<Scratch>,
     /// Buffers that were given back.
     spares: Mutex<Vec<AlignedBuf>>,
     scratch_bytes: Arc<AtomicUsize>,
@@ -68,6 +69,7 @@ impl Cpu {
             threads,
             caller: Mutex::new(scratch()),
             shared: Mutex::new(scratch()),
+            staging: Mutex::new(scratch()),
             spares: Mutex::default(),
             scratch_bytes,
         })
@@ -119,6 +121,11 @@ impl Cpu {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Memory for an operand in the form that a kernel wants it in, which then runs with its own [`Cpu::shared_scratch`].
+    pub fn staging(&self) -> MutexGuard<'_, Scratch> {
+        self.staging.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Runs `body(block, scratch)` for every block in `0..blocks`, on all threads, and returns when all are done.
     ///
     /// The number of blocks must follow from shapes only, never from the thread count. Must not be called from within a
@@ -163,6 +170,18 @@ impl Scratch {
                 std::mem::take(&mut rest).split_at_mut(len.next_multiple_of(FLOATS_PER_LINE));
             rest = tail;
             &mut part[..len]
+        })
+    }
+}
+
+impl Scratch {
+    /// [`Scratch::floats`] for bytes.
+    pub fn bytes<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [i8]; N] {
+        let floats = self.floats(lengths.map(|len| len.div_ceil(size_of::<f32>())));
+        let mut lengths = lengths.into_iter();
+        floats.map(|part| {
+            let len = lengths.next().unwrap_or(0);
+            &mut bytemuck::cast_slice_mut(part)[..len]
         })
     }
 }

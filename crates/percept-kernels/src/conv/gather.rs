@@ -1,12 +1,11 @@
 //! Packing the input of a convolution into panels for the matrix product, straight from NCHW.
 //!
-//! Output pixels are numbered linearly over the batch, so panels of 24 cut across rows and samples and small maps fill
+//! Output pixels are numbered linearly over the batch, so panels cut across rows and samples and small maps fill
 //! them too. Depth runs over (channel, kernel row, kernel column).
 
 use std::ops::Range;
 
 use super::shape::ConvShape;
-use crate::gemm::TILE_COLUMNS;
 use crate::gemm::product::Piece;
 use crate::simd::{LANES, Simd, prefetch_read};
 
@@ -68,7 +67,7 @@ fn phases(shape: &ConvShape) -> usize {
 }
 
 impl PanelPlan {
-    /// Plans the panel of these (at most 24) output pixels.
+    /// Plans the panel of these output pixels.
     pub(crate) fn set(&mut self, shape: &ConvShape, pixels: Range<usize>) {
         self.set_pieces(shape, pixels);
         let phases = phases(shape);
@@ -156,13 +155,13 @@ impl PanelPlan {
             && shape.taps() == 1
             && shape.stride == [1, 1]
             && shape.padding == [0, 0]
-            && run.len == TILE_COLUMNS
+            && run.len == self.width
         {
             let first = run.sample * shape.in_channels;
             let planes = first + channels.start..first + channels.end;
             let offset = run.row * shape.width + run.first;
             let x = &x[..planes.end * in_pixels];
-            return pack_whole(s, x, in_pixels, offset, planes, scale, target);
+            return pack_whole(s, x, in_pixels, offset, planes, scale, self.width, target);
         }
         for (index, channel) in channels.enumerate() {
             self.fill_lines(s, shape, x, scale, channel);
@@ -218,7 +217,7 @@ impl PanelPlan {
     }
 }
 
-/// Packs a panel whose 24 pixels lie side by side in each plane.
+/// Packs a panel whose pixels, whole vectors of them, lie side by side in each plane.
 #[inline(always)]
 fn pack_whole<S: Simd>(
     s: S,
@@ -227,18 +226,19 @@ fn pack_whole<S: Simd>(
     offset: usize,
     planes: Range<usize>,
     scale: Option<&[f32]>,
+    width: usize,
     target: &mut [f32],
 ) {
-    for (plane, target) in planes.zip(target.chunks_exact_mut(TILE_COLUMNS)) {
-        let source = &x[plane * in_pixels + offset..][..TILE_COLUMNS];
-        for line in [0, TILE_COLUMNS - 1] {
+    for (plane, target) in planes.zip(target.chunks_exact_mut(width)) {
+        let source = &x[plane * in_pixels + offset..][..width];
+        for line in [0, width - 1] {
             prefetch_read(
                 source
                     .as_ptr()
                     .wrapping_add(PLANES_AHEAD * in_pixels + line),
             );
         }
-        for vector in (0..TILE_COLUMNS).step_by(LANES) {
+        for vector in (0..width).step_by(LANES) {
             let mut v = s.read(&source[vector..]);
             if let Some(scale) = scale {
                 v = s.mul(v, s.splat(scale[plane]));

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishMap, PixelRun};
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile};
 use super::map::map_len;
-use super::tile::{TILE_PIXELS, TILE_ROWS, Tiles};
+use super::tile::{NO_SUMS, TILE_GROUPS, TILE_ROWS, Tiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
 use crate::conv::ConvShape;
@@ -12,7 +12,7 @@ use crate::conv::gather::{PanelPlan, SLACK};
 use crate::cpu::Cpu;
 use crate::gemm::blocking::Parts;
 use crate::isa::Kernel;
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
 /// Bytes of gathered input a block.
 const GATHERED: usize = 256 * 1024;
@@ -59,7 +59,7 @@ impl ByteConv {
             groups: shape.groups,
             tiles,
             packed,
-            starts: weights.starts(&order, tiles.start_factor, TILE_ROWS),
+            starts: weights.starts(&order, tiles.start_factor(), TILE_ROWS),
             scales: weights.scales.clone(),
         }
     }
@@ -130,7 +130,8 @@ struct Job<'a> {
 
 impl Job<'_> {
     fn run(&self, cpu: &Cpu) {
-        let panels = (self.shape.batch * self.shape.out_pixels()).div_ceil(TILE_PIXELS);
+        let pixels = self.shape.batch * self.shape.out_pixels();
+        let panels = pixels.div_ceil(self.weights.tiles.pixels);
         let most = (GATHERED / (4 * self.panel_len())).clamp(PANELS[0], PANELS[1]);
         let panel_blocks = Parts::at_most(most, panels, 1);
         let groups = self.shape.groups;
@@ -171,12 +172,15 @@ impl Job<'_> {
 
     /// Quads from one gathered panel to the next.
     fn panel_len(&self) -> usize {
-        TILE_PIXELS * self.weights.order.run_len() + PANEL_PADDING
+        self.weights.tiles.pixels * self.weights.order.run_len() + PANEL_PADDING
     }
 
     fn pixels(&self, panel: usize) -> Range<usize> {
-        let all = self.shape.batch * self.shape.out_pixels();
-        panel * TILE_PIXELS..((panel + 1) * TILE_PIXELS).min(all)
+        let (all, most) = (
+            self.shape.batch * self.shape.out_pixels(),
+            self.weights.tiles.pixels,
+        );
+        panel * most..((panel + 1) * most).min(all)
     }
 
     fn gather(&self, cpu: &Cpu, group: usize, panels: &Range<usize>, target: &mut [f32]) {
@@ -201,39 +205,40 @@ impl Job<'_> {
         let depth = weights.order.run_len();
         let group_bytes = depth * TILE_ROWS * weights.tiles.width.quad_bytes();
         let packed = weights.packed[group].bytes();
-        let mut sums = [0; TILE_ROWS * TILE_PIXELS];
-        for row in rows.step_by(TILE_ROWS) {
-            let a = &packed[row / TILE_ROWS * group_bytes..][..group_bytes];
+        let mut sums = [NO_SUMS; TILE_GROUPS];
+        let mut row = rows.start;
+        while row < rows.end {
+            let left = (rows.end - row).div_ceil(TILE_ROWS);
+            let (tile, groups) = weights.tiles.panel(left);
+            let a = &packed[row / TILE_ROWS * group_bytes..][..groups * group_bytes];
             let channel = group * self.shape.group_out() + row;
-            let start = weights.starts[channel..]
-                .first_chunk()
-                .expect("starts are filled up to whole tiles");
+            let start = &weights.starts[channel..][..groups * TILE_ROWS];
             for (panel, b) in panels.clone().zip(gathered.chunks(self.panel_len())) {
                 let pixels = self.pixels(panel);
-                let vectors = pixels.len().div_ceil(8);
-                let b = &b[..8 * vectors * depth];
-                let tile = weights.tiles.panel(vectors);
-                // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, and the sums a tile.
+                let width = pixels.len().next_multiple_of(LANES);
+                assert!(b.len() >= width * depth + LANES);
+                // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, with something to read
+                // behind the panel, and there are sums for the groups.
                 unsafe {
                     tile(
                         depth,
                         a.as_ptr(),
                         b.as_ptr().cast(),
-                        start,
+                        width,
+                        start.as_ptr(),
                         sums.as_mut_ptr(),
                     )
                 };
-                for run in PixelRun::of(pixels, self.shape.out_pixels()) {
-                    cpu.isa().run(FinishMap {
-                        finish: &self.finish,
-                        sums: &sums,
-                        channel,
-                        channels: self.shape.out_channels,
-                        pixels: self.shape.out_pixels(),
-                        run,
-                    });
-                }
+                cpu.isa().run(FinishTile {
+                    finish: &self.finish,
+                    sums: &sums[..groups],
+                    channel,
+                    channels: self.shape.out_channels,
+                    out_pixels: self.shape.out_pixels(),
+                    pixels,
+                });
             }
+            row += groups * TILE_ROWS;
         }
     }
 }
@@ -264,6 +269,9 @@ impl Kernel for Gather<'_> {
         for (panel, target) in panels.clone().zip(target.chunks_mut(job.panel_len())) {
             plan.set(shape, job.pixels(panel));
             plan.pack(s, shape, job.x, None, channels.clone(), target);
+            if job.weights.tiles.lifts {
+                lift(bytemuck::cast_slice_mut(target));
+            }
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Depthwise convolutions of maps in quads: each channel on its own.
 
-use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishMap, PixelRun};
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile};
 use super::map::map_len;
-use super::tile::{TILE_PIXELS, TILE_ROWS};
+use super::tile::{NO_SUMS, TILE_PIXELS, TILE_ROWS};
 use super::weights::ByteWeights;
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
@@ -99,24 +99,20 @@ impl Kernel for Row<'_> {
         for first in (0..width).step_by(TILE_PIXELS) {
             let len = (width - first).min(TILE_PIXELS);
             let sums = self.sums(first, len);
-            let mut tile = [0; TILE_ROWS * TILE_PIXELS];
+            let mut tile = NO_SUMS;
             for (pixel, sums) in sums.as_chunks::<4>().0.iter().enumerate() {
                 for lane in 0..4 {
                     tile[lane * TILE_PIXELS + pixel] = sums[lane];
                 }
             }
-            s.call(FinishMap {
+            let first = self.map / quads * shape.out_pixels() + self.row * width + first;
+            s.call(FinishTile {
                 finish: self.finish,
-                sums: &tile,
+                sums: &[tile],
                 channel: self.map % quads * 4,
                 channels: shape.out_channels,
-                pixels: shape.out_pixels(),
-                run: PixelRun {
-                    column: 0,
-                    len,
-                    pixel: self.row * width + first,
-                    sample: self.map / quads,
-                },
+                out_pixels: shape.out_pixels(),
+                pixels: first..first + len,
             });
         }
     }

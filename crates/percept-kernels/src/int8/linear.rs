@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishRows};
 use super::map::row_len;
-use super::tile::{ROW_OUTPUTS, ROW_TILE, Tiles};
+use super::tile::{ROW_OUTPUTS, ROW_PANELS, ROW_TILE, Tiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::cpu::Cpu;
@@ -38,7 +38,7 @@ impl ByteLinear {
             order,
             tiles,
             panels: weights.pack_panels(&order, tiles.width),
-            starts: weights.starts(&order, tiles.start_factor, ROW_OUTPUTS),
+            starts: weights.starts(&order, tiles.start_factor(), ROW_OUTPUTS),
             scales: weights.scales.clone(),
         }
     }
@@ -70,13 +70,24 @@ pub fn byte_linear(
         outputs,
         ROW_OUTPUTS,
     );
-    cpu.parallel(row_blocks.count() * column_blocks.count(), &|block, _| {
-        let rows = row_blocks.range(block / column_blocks.count());
-        let columns = column_blocks.range(block % column_blocks.count());
-        multiply(cpu, weights, x, rows, columns, &finish);
-    });
+    cpu.parallel(
+        row_blocks.count() * column_blocks.count(),
+        &|block, scratch| {
+            let rows = row_blocks.range(block / column_blocks.count());
+            let columns = column_blocks.range(block % column_blocks.count());
+            let mut x = &x[rows.start * row_len(inputs)..rows.end * row_len(inputs)];
+            let [lifted] = scratch.bytes([if weights.tiles.lifts { x.len() } else { 0 }]);
+            if weights.tiles.lifts {
+                lifted.copy_from_slice(x);
+                lift(lifted);
+                x = lifted;
+            }
+            multiply(cpu, weights, x, rows, columns, &finish);
+        },
+    );
 }
 
+/// Multiplies the rows of a block, which `x` holds, with some columns.
 fn multiply(
     cpu: &Cpu,
     weights: &ByteLinear,
@@ -85,49 +96,51 @@ fn multiply(
     columns: Range<usize>,
     finish: &Finish<'_>,
 ) {
-    let (inputs, outputs) = (weights.order.len(), weights.scales.len());
+    let (row_bytes, outputs) = (row_len(weights.order.len()), weights.scales.len());
     let depth = weights.order.run_len();
     let panel_bytes = depth * ROW_OUTPUTS * weights.tiles.width.quad_bytes();
-    let chunk = (WEIGHTS / panel_bytes.max(1)).max(1) * ROW_OUTPUTS;
-    let mut sums = [0; ROW_TILE * ROW_OUTPUTS];
+    let chunk = (WEIGHTS / panel_bytes.max(1)).max(ROW_PANELS) * ROW_OUTPUTS;
+    let mut sums = [[0; ROW_TILE * ROW_OUTPUTS]; ROW_PANELS];
     for chunk in Parts::at_most(chunk, columns.len(), ROW_OUTPUTS).ranges() {
-        for row in rows.clone().step_by(ROW_TILE) {
-            let count = (rows.end - row).min(ROW_TILE);
+        let chunk = columns.start + chunk.start..columns.start + chunk.end;
+        for first in (0..rows.len()).step_by(ROW_TILE) {
+            let count = (rows.len() - first).min(ROW_TILE);
             // Missing rows are the last one again.
-            let mut pointers = [x.as_ptr().cast::<u8>(); ROW_TILE];
-            for (i, pointer) in pointers.iter_mut().enumerate() {
-                let row = row + i.min(count - 1);
-                *pointer = x[row * row_len(inputs)..][..row_len(inputs)]
-                    .as_ptr()
-                    .cast();
-            }
-            let tile = weights.tiles.rows(count);
-            for column in
-                (columns.start + chunk.start..columns.start + chunk.end).step_by(ROW_OUTPUTS)
-            {
-                let panel = &weights.panels.bytes()[column / ROW_OUTPUTS * panel_bytes..];
-                let (panel, start) = (&panel[..panel_bytes], &weights.starts[column..]);
-                assert!(start.len() >= ROW_OUTPUTS);
-                // SAFETY: this CPU has the tile's instructions; rows and panel are `depth` quads deep.
+            let pointers = std::array::from_fn(|i| {
+                let row = first + i.min(count - 1);
+                x[row * row_bytes..][..row_bytes].as_ptr().cast()
+            });
+            let mut column = chunk.start;
+            while column < chunk.end {
+                let left = (chunk.end - column).div_ceil(ROW_OUTPUTS);
+                let (tile, panels) = weights.tiles.rows(count, left);
+                let b = &weights.panels.bytes()[column / ROW_OUTPUTS * panel_bytes..];
+                let b = &b[..panels * panel_bytes];
+                let start = &weights.starts[column..][..panels * ROW_OUTPUTS];
+                // SAFETY: this CPU has the tile's instructions; rows and panels are `depth` quads deep, with sums for each.
                 unsafe {
                     tile(
                         depth,
                         &pointers,
-                        panel.as_ptr(),
+                        b.as_ptr(),
                         start.as_ptr(),
                         sums.as_mut_ptr(),
                     )
                 };
-                cpu.isa().run(FinishRows {
-                    finish,
-                    sums: &sums,
-                    stride: ROW_OUTPUTS,
-                    row,
-                    rows: count,
-                    column,
-                    columns: (outputs - column).min(ROW_OUTPUTS),
-                    width: outputs,
-                });
+                for (index, sums) in sums[..panels].iter().enumerate() {
+                    let column = column + index * ROW_OUTPUTS;
+                    cpu.isa().run(FinishRows {
+                        finish,
+                        sums,
+                        stride: ROW_OUTPUTS,
+                        row: rows.start + first,
+                        rows: count,
+                        column,
+                        columns: (outputs - column).min(ROW_OUTPUTS),
+                        width: outputs,
+                    });
+                }
+                column += panels * ROW_OUTPUTS;
             }
         }
     }

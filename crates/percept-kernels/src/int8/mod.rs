@@ -19,6 +19,7 @@ mod scale;
 mod sparse;
 mod tile;
 mod weights;
+mod winograd;
 
 #[cfg(test)]
 mod tests;
@@ -33,3 +34,4 @@ pub use scale::ByteScale;
 pub use sparse::{ByteSparseConv, byte_sparse_conv};
 pub use tile::QUAD_LIMIT;
 pub use weights::{ByteWeights, QuadOrder};
+pub use winograd::{ByteWinograd, byte_winograd};

@@ -38,9 +38,15 @@ impl ByteScale {
     /// For vectors.
     #[inline(always)]
     pub(super) fn steps<S: Simd>(self, s: S) -> Steps<S> {
+        self.steps_from(s, self.lowest())
+    }
+
+    /// For vectors, with another smallest byte.
+    #[inline(always)]
+    pub(super) fn steps_from<S: Simd>(self, s: S, lowest: f32) -> Steps<S> {
         Steps {
             per_unit: s.splat(1.0 / self.scale),
-            lowest: s.splat(self.lowest()),
+            lowest: s.splat(lowest),
         }
     }
 }

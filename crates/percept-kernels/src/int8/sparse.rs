@@ -2,7 +2,7 @@
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishRows};
 use super::map::row_len;
-use super::tile::{ROW_OUTPUTS, ROW_TILE, Tiles};
+use super::tile::{PanelSums, ROW_OUTPUTS, ROW_PANELS, ROW_TILE, Tiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::cpu::Cpu;
@@ -37,7 +37,7 @@ impl ByteSparseConv {
             order,
             tiles,
             panels: weights.pack_panels(&order, tiles.width),
-            starts: weights.starts(&order, tiles.start_factor, ROW_OUTPUTS),
+            starts: weights.starts(&order, tiles.start_factor(), ROW_OUTPUTS),
             scales: weights.scales.clone(),
         }
     }
@@ -68,6 +68,16 @@ pub fn byte_sparse_conv(
     assert_eq!(starts.len(), blocks * shape.taps + 1, "length of starts");
     let finish = Finish::new(&epilogue, &weights.scales, ROW_OUTPUTS, output);
     let width = outputs.next_multiple_of(ROW_OUTPUTS);
+    let mut shared = cpu.shared_scratch();
+    let [lifted] = shared.bytes([if weights.tiles.lifts { x.len() } else { 0 }]);
+    let x = match weights.tiles.lifts {
+        true => {
+            lifted.copy_from_slice(x);
+            lift(lifted);
+            &*lifted
+        }
+        false => x,
+    };
     cpu.parallel(blocks, &|block, scratch| {
         let first = block * shape.block_rows;
         let count = (rows - first).min(shape.block_rows);
@@ -116,36 +126,41 @@ fn multiply(
         let [_, input] = group[i.min(group.len() - 1)];
         *row = x[input as usize * row_bytes..][..row_bytes].as_ptr().cast();
     }
-    let tile = weights.tiles.rows(group.len());
-    let mut products = [0; ROW_TILE * ROW_OUTPUTS];
-    for column in (0..width).step_by(ROW_OUTPUTS) {
-        let panel = &panels[column / ROW_OUTPUTS * panel_bytes..][..panel_bytes];
-        let start = &starts[column..][..ROW_OUTPUTS];
-        // SAFETY: this CPU has the tile's instructions; rows and panel are `depth` quads deep.
+    let mut products = [[0; ROW_TILE * ROW_OUTPUTS]; ROW_PANELS];
+    let mut column = 0;
+    while column < width {
+        let left = (width - column) / ROW_OUTPUTS;
+        let (tile, count) = weights.tiles.rows(group.len(), left);
+        let b = &panels[column / ROW_OUTPUTS * panel_bytes..][..count * panel_bytes];
+        let start = &starts[column..][..count * ROW_OUTPUTS];
+        // SAFETY: this CPU has the tile's instructions; rows and panels are `depth` quads deep, with sums for each.
         unsafe {
             tile(
                 depth,
                 &rows,
-                panel.as_ptr(),
+                b.as_ptr(),
                 start.as_ptr(),
                 products.as_mut_ptr(),
             )
         };
-        cpu.isa().run(Add {
-            group,
-            products: &products,
-            first_row,
-            width,
-            column,
-            sums,
-        });
+        for (index, products) in products[..count].iter().enumerate() {
+            cpu.isa().run(Add {
+                group,
+                products,
+                first_row,
+                width,
+                column: column + index * ROW_OUTPUTS,
+                sums,
+            });
+        }
+        column += count * ROW_OUTPUTS;
     }
 }
 
 /// Adds products to the sums of their rows.
 struct Add<'a> {
     group: &'a [[i32; 2]],
-    products: &'a [i32; ROW_TILE * ROW_OUTPUTS],
+    products: &'a PanelSums,
     first_row: usize,
     width: usize,
     column: usize,

@@ -347,8 +347,86 @@ fn check_linear(rows: usize, inputs: usize, outputs: usize, extras: &Extras) {
     );
 }
 
+/// F(4x4) against direct convolution: far below a step of its operands, on maps of any size.
+fn check_winograd(shape: &ConvShape, extras: &Extras) {
+    let order = QuadOrder::maps(shape.in_channels, 9);
+    let weights = quantized(extras, shape.out_channels, &order);
+    let x = input(1, shape.in_len(), extras.signed);
+    let quads = to_quads([shape.batch, shape.in_channels, shape.in_pixels()], &x);
+    let bias = numbers(3, shape.out_channels);
+    let residual = numbers(4, shape.out_len());
+    let byte_len = map_len(shape.batch, shape.out_channels, shape.out_pixels());
+    let byte_residual = Aligned::new(byte_len);
+    let epilogue = |residual| ByteEpilogue {
+        input_scale: INPUT_SCALE,
+        bias: extras.bias.then_some(&bias[..]),
+        residual,
+        activation: extras.activation,
+    };
+    let scale = ByteScale::reaching(9.0, true);
+    let mut first: Option<(Vec<f32>, Vec<i8>)> = None;
+    for isa in Isa::available_for_bytes() {
+        for threads in [1, 2] {
+            let cpu = Cpu::with_isa(threads, isa).unwrap();
+            let direct = ByteConv::pack(&cpu, shape, &weights, extras.signed);
+            let packed = ByteWinograd::pack(&cpu, shape, &weights);
+            let floats = Some(Addend::Floats(&residual)).filter(|_| extras.residual);
+            let bytes = Some(Addend::Bytes(byte_residual.bytes(), 1.0)).filter(|_| extras.residual);
+            let mut expected = vec![0.0; shape.out_len()];
+            let output = ByteOutput::Floats(&mut expected);
+            byte_conv2d(
+                &cpu,
+                shape,
+                &direct,
+                quads.bytes(),
+                epilogue(floats),
+                output,
+            );
+            let mut got = vec![f32::NAN; shape.out_len()];
+            let output = ByteOutput::Floats(&mut got);
+            byte_winograd(
+                &cpu,
+                shape,
+                &packed,
+                quads.bytes(),
+                epilogue(floats),
+                output,
+            );
+            for (got, expected) in got.iter().zip(&expected) {
+                assert!((got - expected).abs() < 0.02, "{isa}: {got} for {expected}");
+            }
+            let mut exact = Aligned::new(byte_len);
+            let output = ByteOutput::Bytes(exact.bytes_mut(), scale);
+            byte_conv2d(&cpu, shape, &direct, quads.bytes(), epilogue(bytes), output);
+            let mut steps = Aligned::new(byte_len);
+            let output = ByteOutput::Bytes(steps.bytes_mut(), scale);
+            byte_winograd(&cpu, shape, &packed, quads.bytes(), epilogue(bytes), output);
+            for (got, expected) in steps.bytes().iter().zip(exact.bytes()) {
+                assert!(got.abs_diff(*expected) <= 1, "{isa}: {got} for {expected}");
+            }
+            // The same bits everywhere: nothing is fused behind the integers.
+            let (floats, bytes) = first.get_or_insert((got.clone(), steps.bytes().to_vec()));
+            assert_eq!((&got, steps.bytes()), (&*floats, &bytes[..]), "{isa}");
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
+    #[test]
+    fn winograd_is_near_direct_convolution(
+        (batch, height, width) in (0usize..3, 0usize..14, 0usize..23),
+        (in_channels, out_channels) in (1usize..20, 1usize..20),
+        padding in prop::array::uniform2(0usize..3),
+        extras in extras(),
+    ) {
+        let shape = ConvShape {
+            batch, in_channels, height, width, out_channels,
+            kernel: [3, 3], stride: [1, 1], padding, dilation: [1, 1], groups: 1,
+        };
+        check_winograd(&shape, &extras);
+    }
+
     #[test]
     fn sparse_convolutions_equal_integer_sums(
         (in_rows, rows) in (1usize..12, 0usize..30),

@@ -2,28 +2,47 @@
 
 use std::arch::x86_64::*;
 
-use super::{Operands, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles, WORD_COLUMNS, Width};
+use super::{
+    GroupSums, Operands, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
+    WORD_COLUMNS, Width, WordSums,
+};
 
 pub(super) fn tiles(operands: Operands) -> Tiles {
-    match operands {
-        Operands::Bounded => Tiles {
-            width: Width::Byte,
-            start_factor: 0,
-            panel: [panel_quads::<8>, panel_quads::<16>, panel_quads::<24>],
-            rows: [rows::<2, true>, rows::<4, true>, rows::<6, true>],
-        },
-        Operands::Positive => Tiles {
-            width: Width::Byte,
-            start_factor: 0,
-            panel: [panel_chain::<1>, panel_chain::<2>, panel_chain::<3>],
-            rows: [rows::<2, false>, rows::<4, false>, rows::<6, false>],
-        },
-        Operands::Signed => Tiles {
-            width: Width::Word,
-            start_factor: 0,
-            panel: [panel_words::<8>, panel_words::<16>, panel_words::<24>],
-            rows: [row_words::<2>, row_words::<4>, row_words::<6>],
-        },
+    let (width, panel, rows) = match operands {
+        Operands::Bounded => (
+            Width::Byte,
+            panel_quads as super::PanelTile,
+            [
+                rows::<2, true> as super::RowTile,
+                rows::<4, true>,
+                rows::<6, true>,
+            ],
+        ),
+        Operands::Positive => (
+            Width::Byte,
+            panel_chain as super::PanelTile,
+            [
+                rows::<2, false> as super::RowTile,
+                rows::<4, false>,
+                rows::<6, false>,
+            ],
+        ),
+        Operands::Signed => (
+            Width::Word,
+            panel_words as super::PanelTile,
+            [
+                row_words::<2> as super::RowTile,
+                row_words::<4>,
+                row_words::<6>,
+            ],
+        ),
+    };
+    Tiles {
+        width,
+        lifts: false,
+        pixels: 24,
+        panel: [Some(panel), None],
+        rows: [Some(rows), None],
     }
 }
 
@@ -55,22 +74,26 @@ fn add_two(sum: __m256i, positive: [__m256i; 2], signed: [__m256i; 2]) -> __m256
 
 /// Two vectors of pixels at a time: with four rows they fill the registers.
 #[target_feature(enable = "avx2")]
-unsafe fn panel_quads<const PIXELS: usize>(
+unsafe fn panel_quads(
     depth: usize,
     a: *const u8,
     b: *const u8,
-    start: &[i32; TILE_ROWS],
-    sums: *mut i32,
+    pixels: usize,
+    start: *const i32,
+    sums: *mut GroupSums,
 ) {
-    // SAFETY: the parts lie side by side in what the caller gives.
-    unsafe {
-        if PIXELS >= 16 {
-            quads::<2>(depth, a, b, PIXELS, start, sums);
+    let mut pixel = 0;
+    while pixel < pixels {
+        // SAFETY: the parts lie side by side in what the caller gives.
+        unsafe {
+            let (b, sums) = (b.add(4 * pixel), sums.cast::<i32>().add(pixel));
+            if pixels - pixel >= 16 {
+                quads::<2>(depth, a, b, pixels, start, sums);
+            } else {
+                quads::<1>(depth, a, b, pixels, start, sums);
+            }
         }
-        if PIXELS != 16 {
-            let pixel = PIXELS - 8;
-            quads::<1>(depth, a, b.add(4 * pixel), PIXELS, start, sums.add(pixel));
-        }
+        pixel += 16;
     }
 }
 
@@ -82,13 +105,11 @@ unsafe fn quads<const VECTORS: usize>(
     a: *const u8,
     b: *const u8,
     pixels: usize,
-    start: &[i32; TILE_ROWS],
+    start: *const i32,
     sums: *mut i32,
 ) {
-    let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
-    for i in 0..TILE_ROWS {
-        tile[i] = [_mm256_set1_epi32(start[i]); VECTORS];
-    }
+    // SAFETY: the caller gives 4 sums to start from.
+    let mut tile = unsafe { start_panel::<VECTORS>(start) };
     let (mut a, mut b) = (a.cast::<i32>(), b.cast::<i32>());
     for _ in 0..depth / 2 {
         // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
@@ -113,13 +134,26 @@ unsafe fn quads<const VECTORS: usize>(
             b = b.add(2 * pixels);
         }
     }
-    // SAFETY: the caller gives 4 rows of 24 sums.
+    // SAFETY: the caller gives the sums of a group.
     unsafe { store_panel(&tile, sums) };
 }
 
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn store_panel<const VECTORS: usize>(
+pub(super) unsafe fn start_panel<const VECTORS: usize>(
+    start: *const i32,
+) -> [[__m256i; VECTORS]; TILE_ROWS] {
+    let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
+    for i in 0..TILE_ROWS {
+        // SAFETY: passed on from the caller.
+        tile[i] = [unsafe { _mm256_set1_epi32(*start.add(i)) }; VECTORS];
+    }
+    tile
+}
+
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn store_panel<const VECTORS: usize>(
     tile: &[[__m256i; VECTORS]; TILE_ROWS],
     sums: *mut i32,
 ) {
@@ -134,25 +168,24 @@ unsafe fn store_panel<const VECTORS: usize>(
     }
 }
 
+/// One vector at a time: with more there would be no registers left for the steps between.
 #[target_feature(enable = "avx2")]
-unsafe fn panel_chain<const VECTORS: usize>(
+unsafe fn panel_chain(
     depth: usize,
     a: *const u8,
     b: *const u8,
-    start: &[i32; TILE_ROWS],
-    sums: *mut i32,
+    pixels: usize,
+    start: *const i32,
+    sums: *mut GroupSums,
 ) {
-    // One vector at a time: with three there would be no registers left for the steps between.
-    for j in 0..VECTORS {
-        let mut tile = [[_mm256_setzero_si256()]; TILE_ROWS];
-        for i in 0..TILE_ROWS {
-            tile[i] = [_mm256_set1_epi32(start[i])];
-        }
+    for pixel in (0..pixels).step_by(8) {
+        // SAFETY: the caller gives 4 sums to start from.
+        let mut tile = unsafe { start_panel::<1>(start) };
         for k in 0..depth {
             // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
             unsafe {
-                let column = b.cast::<__m256i>().add(k * VECTORS + j);
-                let column = _mm256_loadu_si256(column);
+                let column = b.cast::<i32>().add(k * pixels + pixel);
+                let column = _mm256_loadu_si256(column.cast());
                 let a = a.cast::<i32>().add(k * TILE_ROWS);
                 for i in 0..TILE_ROWS {
                     let row = _mm256_set1_epi32(a.add(i).read_unaligned());
@@ -160,8 +193,8 @@ unsafe fn panel_chain<const VECTORS: usize>(
                 }
             }
         }
-        // SAFETY: the caller gives 4 rows of 24 sums.
-        unsafe { store_panel(&tile, sums.add(8 * j)) };
+        // SAFETY: the caller gives the sums of a group.
+        unsafe { store_panel(&tile, sums.cast::<i32>().add(pixel)) };
     }
 }
 
@@ -172,7 +205,7 @@ unsafe fn rows<const ROWS: usize, const BOUNDED: bool>(
     rows: &[*const u8; ROW_TILE],
     b: *const u8,
     start: *const i32,
-    sums: *mut i32,
+    sums: *mut PanelSums,
 ) {
     const VECTORS: usize = ROW_OUTPUTS / 8;
     let mut tile = [[_mm256_setzero_si256(); VECTORS]; ROWS];
@@ -220,7 +253,7 @@ unsafe fn rows<const ROWS: usize, const BOUNDED: bool>(
         for j in 0..VECTORS {
             // SAFETY: the caller gives 6 rows of 16 sums.
             unsafe {
-                let to = sums.add(i * ROW_OUTPUTS + 8 * j);
+                let to = sums.cast::<i32>().add(i * ROW_OUTPUTS + 8 * j);
                 _mm256_storeu_si256(to.cast(), tile[i][j]);
             }
         }
@@ -229,19 +262,20 @@ unsafe fn rows<const ROWS: usize, const BOUNDED: bool>(
 
 /// Signed pixels, widened when they are loaded: 8 of them are two vectors of four quads of words.
 #[target_feature(enable = "avx2")]
-unsafe fn panel_words<const PIXELS: usize>(
+unsafe fn panel_words(
     depth: usize,
     a: *const u8,
     b: *const u8,
-    start: &[i32; TILE_ROWS],
-    sums: *mut i32,
+    pixels: usize,
+    start: *const i32,
+    sums: *mut GroupSums,
 ) {
-    for pixel in (0..PIXELS).step_by(8) {
+    for pixel in (0..pixels).step_by(8) {
         let mut tile = [[_mm256_setzero_si256(); 2]; TILE_ROWS];
         for k in 0..depth {
             // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
             unsafe {
-                let from = b.cast::<i32>().add(k * PIXELS + pixel);
+                let from = b.cast::<i32>().add(k * pixels + pixel);
                 let columns = [
                     _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())),
                     _mm256_cvtepi8_epi16(_mm_loadu_si128(from.add(4).cast())),
@@ -258,10 +292,11 @@ unsafe fn panel_words<const PIXELS: usize>(
         }
         for i in 0..TILE_ROWS {
             for j in 0..2 {
-                let sum = _mm_add_epi32(add_halves(tile[i][j]), _mm_set1_epi32(start[i]));
-                // SAFETY: the caller gives 4 rows of 24 sums.
+                // SAFETY: the caller gives 4 sums to start from and the sums of a group.
                 unsafe {
-                    let to = sums.add(i * TILE_PIXELS + pixel + 4 * j);
+                    let start = _mm_set1_epi32(*start.add(i));
+                    let sum = _mm_add_epi32(add_halves(tile[i][j]), start);
+                    let to = sums.cast::<i32>().add(i * TILE_PIXELS + pixel + 4 * j);
                     _mm_storeu_si128(to.cast(), sum);
                 }
             }
@@ -276,7 +311,7 @@ unsafe fn row_words<const ROWS: usize>(
     rows: &[*const u8; ROW_TILE],
     b: *const u8,
     start: *const i32,
-    sums: *mut i32,
+    sums: *mut PanelSums,
 ) {
     const VECTORS: usize = ROW_OUTPUTS / 4;
     const STEP: usize = 2;
@@ -302,7 +337,7 @@ unsafe fn row_words<const ROWS: usize>(
                 unsafe {
                     let start = _mm_loadu_si128(start.add(4 * j).cast());
                     let sum = _mm_add_epi32(add_halves(tile[i][j]), start);
-                    let to = sums.add((first + i) * ROW_OUTPUTS + 4 * j);
+                    let to = sums.cast::<i32>().add((first + i) * ROW_OUTPUTS + 4 * j);
                     _mm_storeu_si128(to.cast(), sum);
                 }
             }
@@ -310,38 +345,46 @@ unsafe fn row_words<const ROWS: usize>(
     }
 }
 
+/// Half of the columns at a time: with four rows they fill the registers.
 #[target_feature(enable = "avx2")]
-pub(super) unsafe fn word_tile(
-    depth: usize,
-    a: *const i16,
-    b: *const i16,
-    b_stride: usize,
-    sums: *mut i32,
-    stride: usize,
-) {
-    const VECTORS: usize = WORD_COLUMNS / 4;
-    let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
-    let (mut a, mut b) = (a.cast::<i64>(), b);
-    for _ in 0..depth {
-        // SAFETY: the caller gives `depth` quads of 4 rows and of 12 columns.
-        unsafe {
-            for i in 0..TILE_ROWS {
-                let row = _mm256_set1_epi64x(a.add(i).read_unaligned());
-                for j in 0..VECTORS {
-                    let columns = _mm256_loadu_si256(b.add(16 * j).cast());
-                    let products = _mm256_madd_epi16(columns, row);
-                    tile[i][j] = _mm256_add_epi32(tile[i][j], products);
+pub(super) unsafe fn word_tile(depth: usize, a: *const i16, b: *const i16, sums: *mut WordSums) {
+    const VECTORS: usize = WORD_COLUMNS / 8;
+    for half in [0, WORD_COLUMNS / 2] {
+        let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
+        for k in 0..depth {
+            // SAFETY: the caller gives `depth` quads of 4 rows and of 24 columns.
+            unsafe {
+                let (a, b) = (
+                    a.add(16 * k).cast::<i64>(),
+                    b.add(4 * (k * WORD_COLUMNS + half)),
+                );
+                for i in 0..TILE_ROWS {
+                    let row = _mm256_set1_epi64x(a.add(i).read_unaligned());
+                    for j in 0..VECTORS {
+                        let columns = _mm256_loadu_si256(b.add(16 * j).cast());
+                        let products = _mm256_madd_epi16(columns, row);
+                        tile[i][j] = _mm256_add_epi32(tile[i][j], products);
+                    }
                 }
             }
-            a = a.add(TILE_ROWS);
-            b = b.add(b_stride);
         }
+        // SAFETY: the caller gives the sums of a group.
+        unsafe { store_words(&tile, sums.cast::<i32>().add(half)) };
     }
+}
+
+/// Writes the sums of half of the columns.
+#[inline]
+#[target_feature(enable = "avx2")]
+pub(super) unsafe fn store_words<const VECTORS: usize>(
+    tile: &[[__m256i; VECTORS]; TILE_ROWS],
+    sums: *mut i32,
+) {
     for i in 0..TILE_ROWS {
         for j in 0..VECTORS {
-            // SAFETY: the caller gives 4 rows of 12 sums.
+            // SAFETY: passed on from the caller.
             unsafe {
-                let to = sums.add(i * stride + 4 * j);
+                let to = sums.add(i * WORD_COLUMNS + 4 * j);
                 _mm_storeu_si128(to.cast(), add_halves(tile[i][j]));
             }
         }

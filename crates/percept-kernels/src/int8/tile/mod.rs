@@ -1,11 +1,11 @@
 //! Register tiles of integer products, one set of functions for each way that a CPU multiplies bytes.
 //!
 //! Depth is counted in *quads*: four bytes that lie side by side, of four channels of a pixel or of four inputs of a row.
-//! A *panel tile* multiplies 4 rows of weights `[depth][4]` with a panel of up to 24 pixels `[depth][8 * vectors]`. A *row tile*
-//! multiplies up to 6 rows of activations, wherever they lie, with a panel of 16 outputs `[depth][16]`. A *word tile*
-//! multiplies 4 rows with 12 columns of 16-bit numbers, for Winograd. Sums are i32 and exact on every one of them:
+//! A *panel tile* multiplies groups of 4 rows of weights `[depth][4]` with a panel of up to 48 pixels `[depth][pixels]`. A *row
+//! tile* multiplies up to 6 rows of activations, wherever they lie, with panels of 16 outputs `[depth][16]`. A *word tile*
+//! multiplies groups of 4 rows with 24 columns of 16-bit numbers, for Winograd. Sums are i32 and exact on every one of them:
 //!
-//! - `vpdpbusd` wants one operand without a sign: signed activations get 128 added on the way, and the sums start that much lower.
+//! - `vpdpbusd` wants one operand without a sign: signed activations get 128 added beforehand, and the sums start that much lower.
 //! - `vpmaddubsw` adds pairs of products in 16 bits, which 0..=127 times -127..=127 never leaves; two such pairs may be added
 //!   before widening where the weights are bounded ([`QUAD_LIMIT`]).
 //! - Signed activations on AVX2 are widened to 16 bits, and so are their weights.
@@ -18,16 +18,29 @@ mod vnni;
 
 use crate::isa::Isa;
 
-/// Rows of weights of a panel tile.
+/// Rows of weights of a group.
 pub(crate) const TILE_ROWS: usize = 4;
+/// Groups of a panel tile at most.
+pub(crate) const TILE_GROUPS: usize = 2;
 /// Pixels of a panel tile at most.
-pub(crate) const TILE_PIXELS: usize = 24;
+pub(crate) const TILE_PIXELS: usize = 48;
 /// Rows of activations of a row tile at most.
 pub(crate) const ROW_TILE: usize = 6;
-/// Outputs of a row tile.
+/// Outputs of a packed panel.
 pub(crate) const ROW_OUTPUTS: usize = 16;
+/// Panels of a row tile at most.
+pub(crate) const ROW_PANELS: usize = 2;
 /// Columns of a word tile.
-pub(crate) const WORD_COLUMNS: usize = 12;
+pub(crate) const WORD_COLUMNS: usize = 24;
+
+/// The sums of a group of rows, `[row][pixel]`, and room for a vector that hangs over the last one.
+pub(crate) type GroupSums = [i32; TILE_ROWS * TILE_PIXELS + 8];
+/// No sums yet.
+pub(crate) const NO_SUMS: GroupSums = [0; TILE_ROWS * TILE_PIXELS + 8];
+/// The sums of a group of rows of words, `[row][column]`.
+pub(crate) type WordSums = [i32; TILE_ROWS * WORD_COLUMNS];
+/// The sums of a panel of outputs, `[row][output]`.
+pub(crate) type PanelSums = [i32; ROW_TILE * ROW_OUTPUTS];
 
 /// What the positive weights of a group of four may sum to at most, and the negative ones: then 127 times them, from four
 /// products, fits 16 bits.
@@ -51,40 +64,44 @@ pub(crate) enum Width {
     Word,
 }
 
-/// `sums[4][24] = start + a · b` over `depth` quads.
-pub(crate) type PanelTile =
-    unsafe fn(depth: usize, a: *const u8, b: *const u8, start: &[i32; TILE_ROWS], sums: *mut i32);
+/// `sums = start + a · b` for groups of 4 rows, over `depth` quads of a panel of `pixels`, whole vectors of 8.
+///
+/// Groups of `a` follow one another, and so do their starts. What lies 8 quads behind `b` must be readable.
+pub(crate) type PanelTile = unsafe fn(
+    depth: usize,
+    a: *const u8,
+    b: *const u8,
+    pixels: usize,
+    start: *const i32,
+    sums: *mut GroupSums,
+);
 
-/// `sums[6][16] = start + rows · b` over `depth` quads.
+/// `sums = start + rows · b` for panels of 16 outputs, over `depth` quads. Panels of `b` follow one another, and so do their starts.
 pub(crate) type RowTile = unsafe fn(
     depth: usize,
     rows: &[*const u8; ROW_TILE],
     b: *const u8,
     start: *const i32,
-    sums: *mut i32,
+    sums: *mut PanelSums,
 );
 
-/// `sums[4 rows, stride apart][12] = a · b` over `depth` quads of words; quads of `b` are `b_stride` words apart.
-pub(crate) type WordTile = unsafe fn(
-    depth: usize,
-    a: *const i16,
-    b: *const i16,
-    b_stride: usize,
-    sums: *mut i32,
-    stride: usize,
-);
+/// `sums = a · b` for groups of 4 rows `[depth][4]` and 24 columns `[depth][24]`, quads of words. Groups follow one another.
+pub(crate) type WordTile =
+    unsafe fn(depth: usize, a: *const i16, b: *const i16, sums: *mut WordSums);
 
 /// The functions for one kind of operands on one instruction set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tiles {
     /// How they read weights.
     pub(crate) width: Width,
-    /// Sums start at this times the sum of the weights.
-    pub(crate) start_factor: i32,
-    /// For 8, 16 and 24 pixels.
-    pub(crate) panel: [PanelTile; 3],
-    /// For up to 2, 4 and 6 rows.
-    pub(crate) rows: [RowTile; 3],
+    /// Whether they want 128 added to activations: then sums start at -128 times the sum of the weights.
+    pub(crate) lifts: bool,
+    /// Pixels of a panel at most.
+    pub(crate) pixels: usize,
+    /// For one group, and for two where there is such a tile.
+    panel: [Option<PanelTile>; TILE_GROUPS],
+    /// For one panel, and for two where there is such a tile; up to 2, 4 and 6 rows.
+    rows: [Option<[RowTile; 3]>; ROW_PANELS],
 }
 
 impl Tiles {
@@ -94,9 +111,7 @@ impl Tiles {
         match isa {
             Isa::Portable => portable::TILES,
             #[cfg(target_arch = "x86_64")]
-            _ if isa.has_byte_dots() && vnni::has_evex() => vnni::evex::tiles(operands),
-            #[cfg(target_arch = "x86_64")]
-            _ if isa.has_byte_dots() => vnni::vex::tiles(operands),
+            _ if isa.has_byte_dots() => vnni::tiles(operands),
             #[cfg(target_arch = "x86_64")]
             _ => avx2::tiles(operands),
             #[cfg(not(target_arch = "x86_64"))]
@@ -104,33 +119,65 @@ impl Tiles {
         }
     }
 
-    /// The tile for so many vectors of 8 pixels.
-    #[inline(always)]
-    pub(crate) fn panel(&self, vectors: usize) -> PanelTile {
-        self.panel[vectors - 1]
+    /// What sums start at, in units of the sum of the weights.
+    pub(crate) fn start_factor(&self) -> i32 {
+        if self.lifts { -128 } else { 0 }
     }
 
-    /// The tile for so many rows.
+    /// The tile for up to so many groups of rows, and how many it takes.
     #[inline(always)]
-    pub(crate) fn rows(&self, rows: usize) -> RowTile {
-        self.rows[rows.div_ceil(2) - 1]
+    pub(crate) fn panel(&self, groups: usize) -> (PanelTile, usize) {
+        match self.panel {
+            [_, Some(two)] if groups > 1 => (two, 2),
+            [Some(one), _] => (one, 1),
+            _ => unreachable!("every set has a tile for one group"),
+        }
+    }
+
+    /// The tile for so many rows and up to so many panels, and how many panels it takes.
+    #[inline(always)]
+    pub(crate) fn rows(&self, rows: usize, panels: usize) -> (RowTile, usize) {
+        let size = rows.div_ceil(2) - 1;
+        match self.rows {
+            [_, Some(two)] if panels > 1 => (two[size], 2),
+            [Some(one), _] => (one[size], 1),
+            _ => unreachable!("every set has tiles for one panel"),
+        }
     }
 }
 
-/// The word tile of an instruction set that this CPU has.
-#[cfg_attr(not(test), allow(dead_code))]
-pub(crate) fn word_tile(isa: Isa) -> WordTile {
-    assert!(isa.is_supported(), "{isa} on a CPU that does not have it");
-    match isa {
-        Isa::Portable => portable::word_tile,
-        #[cfg(target_arch = "x86_64")]
-        _ if isa.has_byte_dots() && vnni::has_evex() => vnni::evex::word_tile,
-        #[cfg(target_arch = "x86_64")]
-        _ if isa.has_byte_dots() => vnni::vex::word_tile,
-        #[cfg(target_arch = "x86_64")]
-        _ => avx2::word_tile,
-        #[cfg(not(target_arch = "x86_64"))]
-        _ => unreachable!("refused above"),
+/// Adds 128 to bytes: what their sign bit does when it is read as a number.
+pub(crate) fn lift(bytes: &mut [i8]) {
+    bytes.iter_mut().for_each(|byte| *byte ^= i8::MIN);
+}
+
+/// Tiles of words on an instruction set: for one group, and for two where there is such a tile.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WordTiles([Option<WordTile>; TILE_GROUPS]);
+
+impl WordTiles {
+    /// The fastest for an instruction set that this CPU has.
+    pub(crate) fn new(isa: Isa) -> WordTiles {
+        assert!(isa.is_supported(), "{isa} on a CPU that does not have it");
+        match isa {
+            Isa::Portable => WordTiles([Some(portable::word_tile), None]),
+            #[cfg(target_arch = "x86_64")]
+            _ if isa.has_byte_dots() => vnni::word_tiles(),
+            #[cfg(target_arch = "x86_64")]
+            _ => WordTiles([Some(avx2::word_tile), None]),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => unreachable!("refused above"),
+        }
+    }
+
+    /// The tile for up to so many groups of rows, and how many it takes.
+    #[inline(always)]
+    pub(crate) fn get(&self, groups: usize) -> (WordTile, usize) {
+        match self.0 {
+            [_, Some(two)] if groups > 1 => (two, 2),
+            [Some(one), _] => (one, 1),
+            _ => unreachable!("every set has a tile for one group"),
+        }
     }
 }
 

@@ -1,12 +1,16 @@
 //! Tiles in plain arithmetic.
 
-use super::{ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles, WORD_COLUMNS, Width};
+use super::{
+    GroupSums, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles, WORD_COLUMNS,
+    Width, WordSums,
+};
 
 pub(super) const TILES: Tiles = Tiles {
     width: Width::Byte,
-    start_factor: 0,
-    panel: [panel::<8>, panel::<16>, panel::<24>],
-    rows: [rows; 3],
+    lifts: false,
+    pixels: 24,
+    panel: [Some(panel), None],
+    rows: [Some([rows; 3]), None],
 };
 
 #[inline(always)]
@@ -18,34 +22,39 @@ fn dot(a: [i8; 4], b: [i8; 4]) -> i32 {
     sum
 }
 
-unsafe fn panel<const PIXELS: usize>(
+unsafe fn panel(
     depth: usize,
     a: *const u8,
     b: *const u8,
-    start: &[i32; TILE_ROWS],
-    sums: *mut i32,
+    pixels: usize,
+    start: *const i32,
+    sums: *mut GroupSums,
 ) {
-    let (a, b) = (
-        a.cast::<[[i8; 4]; TILE_ROWS]>(),
-        b.cast::<[[i8; 4]; PIXELS]>(),
-    );
-    let mut tile = start.map(|start| [start; PIXELS]);
-    for k in 0..depth {
-        // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
-        let (a, b) = unsafe { (a.add(k).read(), &*b.add(k)) };
-        for i in 0..TILE_ROWS {
-            for j in 0..PIXELS {
-                tile[i][j] += dot(a[i], b[j]);
+    const VECTOR: usize = 8;
+    let (a, b) = (a.cast::<[[i8; 4]; TILE_ROWS]>(), b.cast::<[i8; 4]>());
+    for pixel in (0..pixels).step_by(VECTOR) {
+        // SAFETY: the caller gives 4 sums to start from.
+        let start = unsafe { start.cast::<[i32; TILE_ROWS]>().read() };
+        let mut tile = start.map(|start| [start; VECTOR]);
+        for k in 0..depth {
+            // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
+            let (a, b) = unsafe {
+                let b = b.add(k * pixels + pixel).cast::<[[i8; 4]; VECTOR]>();
+                (a.add(k).read(), &*b)
+            };
+            for i in 0..TILE_ROWS {
+                for j in 0..VECTOR {
+                    tile[i][j] += dot(a[i], b[j]);
+                }
             }
         }
-    }
-    for i in 0..TILE_ROWS {
-        // SAFETY: the caller gives 4 rows of 24 sums.
-        unsafe {
-            sums.add(i * TILE_PIXELS)
-                .cast::<[i32; PIXELS]>()
-                .write(tile[i])
-        };
+        for i in 0..TILE_ROWS {
+            // SAFETY: the caller gives the sums of a group.
+            unsafe {
+                let to = sums.cast::<i32>().add(i * TILE_PIXELS + pixel);
+                to.cast::<[i32; VECTOR]>().write(tile[i]);
+            }
+        }
     }
 }
 
@@ -54,8 +63,9 @@ unsafe fn rows(
     rows: &[*const u8; ROW_TILE],
     b: *const u8,
     start: *const i32,
-    sums: *mut i32,
+    sums: *mut PanelSums,
 ) {
+    let sums = sums.cast::<i32>();
     let b = b.cast::<[[i8; 4]; ROW_OUTPUTS]>();
     for (i, row) in rows.iter().enumerate() {
         // SAFETY: the caller gives 16 sums to start from.
@@ -76,36 +86,21 @@ unsafe fn rows(
     }
 }
 
-pub(super) unsafe fn word_tile(
-    depth: usize,
-    a: *const i16,
-    b: *const i16,
-    b_stride: usize,
-    sums: *mut i32,
-    stride: usize,
-) {
+pub(super) unsafe fn word_tile(depth: usize, a: *const i16, b: *const i16, sums: *mut WordSums) {
     let a = a.cast::<[[i16; 4]; TILE_ROWS]>();
-    let mut tile = [[0i32; WORD_COLUMNS]; TILE_ROWS];
+    let b = b.cast::<[[i16; 4]; WORD_COLUMNS]>();
+    let mut tile = [0i32; TILE_ROWS * WORD_COLUMNS];
     for k in 0..depth {
-        // SAFETY: the caller gives `depth` quads of 4 rows and of 12 columns.
-        let (a, b) = unsafe {
-            let b = b.add(k * b_stride).cast::<[[i16; 4]; WORD_COLUMNS]>();
-            (a.add(k).read(), &*b)
-        };
+        // SAFETY: the caller gives `depth` quads of 4 rows and of 24 columns.
+        let (a, b) = unsafe { (a.add(k).read(), &*b.add(k)) };
         for i in 0..TILE_ROWS {
             for j in 0..WORD_COLUMNS {
                 for c in 0..4 {
-                    tile[i][j] += i32::from(a[i][c]) * i32::from(b[j][c]);
+                    tile[i * WORD_COLUMNS + j] += i32::from(a[i][c]) * i32::from(b[j][c]);
                 }
             }
         }
     }
-    for i in 0..TILE_ROWS {
-        // SAFETY: the caller gives 4 rows of 12 sums.
-        unsafe {
-            sums.add(i * stride)
-                .cast::<[i32; WORD_COLUMNS]>()
-                .write(tile[i])
-        };
-    }
+    // SAFETY: the caller gives the sums of a group.
+    unsafe { sums.write(tile) };
 }

@@ -12,7 +12,7 @@ fn all(operands: Operands) -> Vec<(String, Tiles)> {
         .collect();
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avxvnni") {
-        all.push(("vex".to_owned(), vnni::vex::tiles(operands)));
+        all.push(("narrow vnni".to_owned(), vnni::narrow::tiles(operands)));
     }
     all
 }
@@ -35,31 +35,50 @@ fn stored(weights: &[i8], width: Width) -> Vec<u8> {
     }
 }
 
-/// Tile sums of 4 rows and so many pixels, from the tile and in plain arithmetic.
+/// Activations as tiles want them.
+fn lifted(tiles: &Tiles, inputs: &[i8]) -> Vec<i8> {
+    let mut inputs = inputs.to_vec();
+    if tiles.lifts {
+        lift(&mut inputs);
+    }
+    inputs
+}
+
+/// Sums of groups of 4 rows `[group][depth][4]` and so many pixels, from the tile and in plain arithmetic.
 fn panel_sums(
     tiles: &Tiles,
+    groups: usize,
     weights: &[i8],
     pixels: &[i8],
     depth: usize,
     columns: usize,
 ) -> [Vec<i64>; 2] {
+    let row = |row: usize| {
+        let group = &weights[row / 4 * depth * 16..][..depth * 16];
+        let quads = (0..depth).map(move |k| &group[(k * 4 + row % 4) * 4..][..4]);
+        quads.flatten().map(|&w| i32::from(w)).collect::<Vec<_>>()
+    };
     let a = stored(weights, tiles.width);
-    let start: [i32; 4] = std::array::from_fn(|i| {
-        let row = (0..depth).flat_map(|k| &weights[(k * 4 + i) * 4..][..4]);
-        tiles.start_factor * row.map(|&w| i32::from(w)).sum::<i32>()
-    });
-    let mut sums = [7; TILE_ROWS * TILE_PIXELS];
-    let b = pixels.as_ptr().cast();
+    let starts: Vec<i32> = (0..4 * groups)
+        .map(|i| tiles.start_factor() * row(i).iter().sum::<i32>())
+        .collect();
+    // Something to read behind the panel.
+    let mut b = lifted(tiles, pixels);
+    b.resize(b.len() + 32, 99);
+    let mut sums = [[7; TILE_ROWS * TILE_PIXELS + 8]; TILE_GROUPS];
+    let (tile, taken) = tiles.panel(groups);
     // SAFETY: the operands are `depth` quads deep.
-    unsafe { tiles.panel(columns / 8)(depth, a.as_ptr(), b, &start, sums.as_mut_ptr()) };
+    unsafe {
+        let (b, sums) = (b.as_ptr().cast(), sums.as_mut_ptr());
+        tile(depth, a.as_ptr(), b, columns, starts.as_ptr(), sums);
+    }
     let mut both = [Vec::new(), Vec::new()];
-    for i in 0..TILE_ROWS {
+    for i in 0..taken * TILE_ROWS {
+        let row = row(i);
         for j in 0..columns {
-            both[0].push(i64::from(sums[i * TILE_PIXELS + j]));
-            let products = (0..depth * 4).map(|e| {
-                let (k, lane) = (e / 4, e % 4);
-                let weight = i64::from(weights[(k * 4 + i) * 4 + lane]);
-                weight * i64::from(pixels[(k * columns + j) * 4 + lane])
+            both[0].push(i64::from(sums[i / 4][i % 4 * TILE_PIXELS + j]));
+            let products = row.iter().enumerate().map(|(e, &weight)| {
+                i64::from(weight) * i64::from(pixels[(e / 4 * columns + j) * 4 + e % 4])
             });
             both[1].push(products.sum());
         }
@@ -67,39 +86,39 @@ fn panel_sums(
     both
 }
 
+/// Sums of rows and panels `[panel][depth][16]`, from the tile and in plain arithmetic.
 fn row_sums(
     tiles: &Tiles,
+    panels: usize,
     weights: &[i8],
     rows: &[i8],
     depth: usize,
     count: usize,
 ) -> [Vec<i64>; 2] {
+    let weight = |output: usize, e: usize| {
+        let panel = &weights[output / ROW_OUTPUTS * depth * ROW_OUTPUTS * 4..];
+        i64::from(panel[(e / 4 * ROW_OUTPUTS + output % ROW_OUTPUTS) * 4 + e % 4])
+    };
     let b = stored(weights, tiles.width);
-    let start: [i32; ROW_OUTPUTS] = std::array::from_fn(|j| {
-        let column = (0..depth).flat_map(|k| &weights[(k * ROW_OUTPUTS + j) * 4..][..4]);
-        tiles.start_factor * column.map(|&w| i32::from(w)).sum::<i32>()
-    });
-    let row = |i: usize| &rows[i.min(count - 1) * depth * 4..][..depth * 4];
-    let pointers = std::array::from_fn(|i| row(i).as_ptr().cast());
-    let mut sums = [7; ROW_TILE * ROW_OUTPUTS];
+    let starts: Vec<i32> = (0..panels * ROW_OUTPUTS)
+        .map(|j| tiles.start_factor() * (0..depth * 4).map(|e| weight(j, e) as i32).sum::<i32>())
+        .collect();
+    let inputs = lifted(tiles, rows);
+    let row = |i: usize| i.min(count - 1) * depth * 4;
+    let pointers = std::array::from_fn(|i| inputs[row(i)..][..depth * 4].as_ptr().cast());
+    let mut sums = [[7; ROW_TILE * ROW_OUTPUTS]; ROW_PANELS];
+    let (tile, taken) = tiles.rows(count, panels);
     // SAFETY: the operands are `depth` quads deep.
     unsafe {
-        tiles.rows(count)(
-            depth,
-            &pointers,
-            b.as_ptr(),
-            start.as_ptr(),
-            sums.as_mut_ptr(),
-        )
-    };
+        let (starts, sums) = (starts.as_ptr(), sums.as_mut_ptr());
+        tile(depth, &pointers, b.as_ptr(), starts, sums);
+    }
     let mut both = [Vec::new(), Vec::new()];
     for i in 0..count {
-        for j in 0..ROW_OUTPUTS {
-            both[0].push(i64::from(sums[i * ROW_OUTPUTS + j]));
-            let products = (0..depth * 4).map(|e| {
-                let weight = i64::from(weights[(e / 4 * ROW_OUTPUTS + j) * 4 + e % 4]);
-                weight * i64::from(row(i)[e])
-            });
+        for j in 0..taken * ROW_OUTPUTS {
+            let sum = sums[j / ROW_OUTPUTS][i * ROW_OUTPUTS + j % ROW_OUTPUTS];
+            both[0].push(i64::from(sum));
+            let products = (0..depth * 4).map(|e| weight(j, e) * i64::from(rows[row(i) + e]));
             both[1].push(products.sum());
         }
     }
@@ -121,18 +140,24 @@ fn sums_are_exact() {
             (Operands::Signed, -127, 127),
         ] {
             for (name, tiles) in all(operands) {
-                for columns in [8, 16, 24] {
-                    let weights = bytes(1, depth * 16, -limit, limit);
+                for (groups, columns) in (1..=TILE_GROUPS)
+                    .flat_map(|groups| (8..=tiles.pixels).step_by(8).map(move |n| (groups, n)))
+                {
+                    let weights = bytes(1, groups * depth * 16, -limit, limit);
                     let pixels = bytes(2, depth * columns * 4, lowest, 127);
-                    let [got, expected] = panel_sums(&tiles, &weights, &pixels, depth, columns);
+                    let [got, expected] =
+                        panel_sums(&tiles, groups, &weights, &pixels, depth, columns);
                     assert_eq!(got, expected, "{name} {operands:?} {depth} x {columns}");
                 }
                 // Row tiles take an odd depth too.
                 for (count, depth) in [(1, depth), (2, depth + 1), (3, depth), (6, depth + 1)] {
-                    let weights = bytes(3, depth * ROW_OUTPUTS * 4, -limit, limit);
-                    let rows = bytes(4, count * depth * 4, lowest, 127);
-                    let [got, expected] = row_sums(&tiles, &weights, &rows, depth, count);
-                    assert_eq!(got, expected, "{name} {operands:?} {count} rows x {depth}");
+                    for panels in 1..=ROW_PANELS {
+                        let weights = bytes(3, panels * depth * ROW_OUTPUTS * 4, -limit, limit);
+                        let rows = bytes(4, count * depth * 4, lowest, 127);
+                        let [got, expected] =
+                            row_sums(&tiles, panels, &weights, &rows, depth, count);
+                        assert_eq!(got, expected, "{name} {operands:?} {count} rows x {depth}");
+                    }
                 }
             }
         }
@@ -144,23 +169,24 @@ fn nothing_overflows_when_every_term_aligns() {
     const DEPTH: usize = 1000;
     for sign in [1i8, -1] {
         for (operands, weights, input) in [
-            (Operands::Bounded, at_the_limit(DEPTH * 64, sign), 127),
-            (Operands::Positive, vec![127 * sign; DEPTH * 64], 127),
-            (Operands::Signed, vec![127 * sign; DEPTH * 64], 127),
-            (Operands::Signed, vec![127 * sign; DEPTH * 64], -127),
+            (Operands::Bounded, at_the_limit(DEPTH * 4, sign), 127),
+            (Operands::Positive, vec![127 * sign; DEPTH * 4], 127),
+            (Operands::Signed, vec![127 * sign; DEPTH * 4], 127),
+            (Operands::Signed, vec![127 * sign; DEPTH * 4], -127),
         ] {
+            // Every row and every output has these weights.
+            let repeated = |times: usize| -> Vec<i8> {
+                let quads = weights.chunks_exact(4);
+                quads.flat_map(|quad| quad.repeat(times)).collect()
+            };
             for (name, tiles) in all(operands) {
                 let inputs = vec![input; DEPTH * 4 * TILE_PIXELS];
-                // The groups of a panel tile are of two quads of one row.
-                let by_row: Vec<i8> = (0..DEPTH * 16)
-                    .map(|i| weights[i / 16 * 4 + i % 4])
-                    .collect();
-                let [got, expected] = panel_sums(&tiles, &by_row, &inputs, DEPTH, 24);
+                let rows = repeated(TILE_ROWS).repeat(TILE_GROUPS);
+                let [got, expected] =
+                    panel_sums(&tiles, TILE_GROUPS, &rows, &inputs, DEPTH, tiles.pixels);
                 assert_eq!(got, expected, "{name} {operands:?} {sign}");
-                let by_output: Vec<i8> = (0..DEPTH * 64)
-                    .map(|i| weights[i / 64 * 4 + i % 4])
-                    .collect();
-                let [got, expected] = row_sums(&tiles, &by_output, &inputs, DEPTH, 6);
+                let outputs = repeated(ROW_OUTPUTS).repeat(ROW_PANELS);
+                let [got, expected] = row_sums(&tiles, ROW_PANELS, &outputs, &inputs, DEPTH, 6);
                 assert_eq!(got, expected, "{name} {operands:?} {sign} rows");
             }
         }
@@ -176,44 +202,40 @@ fn without_the_bound_quads_do_overflow() {
     }
     let tiles = Tiles::new(Isa::Avx2, Operands::Bounded);
     let (weights, inputs) = (vec![127; 2 * 64], vec![127; 2 * 4 * TILE_PIXELS]);
-    let [got, expected] = panel_sums(&tiles, &weights, &inputs, 2, 24);
+    let [got, expected] = panel_sums(&tiles, 1, &weights, &inputs, 2, 24);
     assert_ne!(got, expected);
-    let [got, expected] = row_sums(&tiles, &weights, &inputs, 2, 6);
+    let [got, expected] = row_sums(&tiles, 1, &weights, &inputs, 2, 6);
     assert_ne!(got, expected);
 }
 
 #[test]
 fn words_are_exact() {
-    let word = |x: f32| (x * 12_800.0) as i16;
-    let (a, b): (Vec<i16>, Vec<i16>) = (
-        numbers(5, 9 * 16).into_iter().map(word).collect(),
-        numbers(6, 9 * 2 * WORD_COLUMNS * 4)
-            .into_iter()
-            .map(word)
-            .collect(),
+    const DEPTH: usize = 9;
+    let word = |x: f32| (x * 12_700.0) as i16;
+    let words = |seed, len| -> Vec<i16> { numbers(seed, len).into_iter().map(word).collect() };
+    let (a, b) = (
+        words(5, TILE_GROUPS * DEPTH * 16),
+        words(6, DEPTH * WORD_COLUMNS * 4),
     );
-    let mut tiles: Vec<WordTile> = Isa::available_for_bytes()
+    let mut sets: Vec<WordTiles> = Isa::available_for_bytes()
         .into_iter()
-        .map(word_tile)
+        .map(WordTiles::new)
         .collect();
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avxvnni") {
-        tiles.push(vnni::vex::word_tile);
+        sets.push(WordTiles([Some(vnni::narrow::word_tile), None]));
     }
-    for tile in tiles {
-        let mut sums = [0; 4 * 20];
-        // SAFETY: 9 quads of 4 rows and of 12 columns, each followed by as many that do not count.
-        unsafe {
-            let stride = 2 * WORD_COLUMNS * 4;
-            tile(9, a.as_ptr(), b.as_ptr(), stride, sums.as_mut_ptr(), 20)
-        };
-        for (i, j) in (0..4).flat_map(|i| (0..WORD_COLUMNS).map(move |j| (i, j))) {
-            let products = (0..36).map(|e| {
-                let (k, c) = (e / 4, e % 4);
-                let column = (k * 2 * WORD_COLUMNS + j) * 4 + c;
-                i32::from(a[(k * 4 + i) * 4 + c]) * i32::from(b[column])
+    for (tile, groups) in sets.iter().flat_map(|set| [set.get(1), set.get(2)]) {
+        let mut sums = [[7; TILE_ROWS * WORD_COLUMNS]; TILE_GROUPS];
+        // SAFETY: the operands are `DEPTH` quads deep.
+        unsafe { tile(DEPTH, a.as_ptr(), b.as_ptr(), sums.as_mut_ptr()) };
+        for (i, j) in (0..4 * groups).flat_map(|i| (0..WORD_COLUMNS).map(move |j| (i, j))) {
+            let products = (0..DEPTH * 4).map(|e| {
+                let weight = a[i / 4 * DEPTH * 16 + (e / 4 * 4 + i % 4) * 4 + e % 4];
+                i32::from(weight) * i32::from(b[(e / 4 * WORD_COLUMNS + j) * 4 + e % 4])
             });
-            assert_eq!(sums[i * 20 + j], products.sum::<i32>(), "{i} {j}");
+            let sum = sums[i / 4][i % 4 * WORD_COLUMNS + j];
+            assert_eq!(sum, products.sum::<i32>(), "{i} {j}");
         }
     }
 }

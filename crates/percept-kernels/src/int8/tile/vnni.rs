@@ -1,180 +1,358 @@
 //! Tiles by `vpdpbusd` and `vpdpwssd`: four products of bytes, or two of words, and their sum in one instruction.
 
-/// Whether the CPU has the AVX-512 coding of these instructions, with 32 registers.
-pub(super) fn has_evex() -> bool {
-    is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl")
+use super::{Operands, Tiles, WordTiles};
+
+/// The widest tiles that this CPU has.
+pub(super) fn tiles(operands: Operands) -> Tiles {
+    if has_wide() {
+        wide::tiles(operands)
+    } else {
+        narrow::tiles(operands)
+    }
 }
 
-/// The tiles in one coding of the instructions.
-macro_rules! tiles {
-    ($module:ident, $features:literal, $bytes:ident, $words:ident) => {
-        pub(super) mod $module {
-            use std::arch::x86_64::*;
+/// The widest tiles of words that this CPU has.
+pub(super) fn word_tiles() -> WordTiles {
+    if has_wide() {
+        WordTiles([Some(wide::word_tile::<1>), Some(wide::word_tile::<2>)])
+    } else {
+        WordTiles([Some(narrow::word_tile), None])
+    }
+}
 
-            use super::super::{
-                Operands, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles, WORD_COLUMNS, Width,
-            };
+fn has_wide() -> bool {
+    is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512vnni")
+}
 
-            pub(in super::super) fn tiles(operands: Operands) -> Tiles {
-                match operands {
-                    Operands::Bounded | Operands::Positive => Tiles {
-                        width: Width::Byte,
-                        start_factor: 0,
-                        panel: [panel::<1, false>, panel::<2, false>, panel::<3, false>],
-                        rows: [rows::<2, false>, rows::<4, false>, rows::<6, false>],
-                    },
-                    Operands::Signed => Tiles {
-                        width: Width::Byte,
-                        start_factor: -128,
-                        panel: [panel::<1, true>, panel::<2, true>, panel::<3, true>],
-                        rows: [rows::<2, true>, rows::<4, true>, rows::<6, true>],
-                    },
-                }
+/// Tiles of 512-bit vectors: 8 rows by 48 pixels, or 6 rows by 32 outputs.
+pub(super) mod wide {
+    use std::arch::x86_64::*;
+
+    use super::super::{
+        GroupSums, Operands, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
+        WORD_COLUMNS, Width, WordSums,
+    };
+
+    const LANES: usize = 16;
+
+    pub(in super::super) fn tiles(operands: Operands) -> Tiles {
+        Tiles {
+            width: Width::Byte,
+            lifts: operands == Operands::Signed,
+            pixels: TILE_PIXELS,
+            panel: [Some(panel::<1>), Some(panel::<2>)],
+            rows: [
+                Some([rows::<2, 1>, rows::<4, 1>, rows::<6, 1>]),
+                Some([rows::<2, 2>, rows::<4, 2>, rows::<6, 2>]),
+            ],
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    unsafe fn panel<const GROUPS: usize>(
+        depth: usize,
+        a: *const u8,
+        b: *const u8,
+        pixels: usize,
+        start: *const i32,
+        sums: *mut GroupSums,
+    ) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match pixels.div_ceil(LANES) {
+                1 => vectors::<GROUPS, 1>(depth, a, b, pixels, start, sums),
+                2 => vectors::<GROUPS, 2>(depth, a, b, pixels, start, sums),
+                _ => vectors::<GROUPS, 3>(depth, a, b, pixels, start, sums),
             }
+        }
+    }
 
-            #[target_feature(enable = $features)]
-            unsafe fn panel<const VECTORS: usize, const SIGNED: bool>(
-                depth: usize,
-                a: *const u8,
-                b: *const u8,
-                start: &[i32; TILE_ROWS],
-                sums: *mut i32,
-            ) {
-                let flip = _mm256_set1_epi8(i8::MIN);
-                let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
-                for i in 0..TILE_ROWS {
-                    tile[i] = [_mm256_set1_epi32(start[i]); VECTORS];
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    unsafe fn vectors<const GROUPS: usize, const VECTORS: usize>(
+        depth: usize,
+        a: *const u8,
+        b: *const u8,
+        pixels: usize,
+        start: *const i32,
+        sums: *mut GroupSums,
+    ) {
+        let mut tile = [[[_mm512_setzero_si512(); VECTORS]; TILE_ROWS]; GROUPS];
+        for g in 0..GROUPS {
+            for i in 0..TILE_ROWS {
+                // SAFETY: the caller gives 4 sums a group to start from.
+                let start = unsafe { *start.add(g * TILE_ROWS + i) };
+                tile[g][i] = [_mm512_set1_epi32(start); VECTORS];
+            }
+        }
+        let group = depth * TILE_ROWS;
+        let (mut a, mut b) = (a.cast::<i32>(), b.cast::<i32>());
+        for _ in 0..depth {
+            // SAFETY: the caller gives `depth` quads of each group and of the panel, and something to read behind it.
+            unsafe {
+                let mut columns = [_mm512_setzero_si512(); VECTORS];
+                for j in 0..VECTORS {
+                    columns[j] = _mm512_loadu_si512(b.add(LANES * j).cast());
                 }
-                let (mut a, mut b) = (a.cast::<i32>(), b.cast::<__m256i>());
-                for _ in 0..depth {
-                    // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
-                    unsafe {
-                        let mut pixels = [_mm256_setzero_si256(); VECTORS];
+                for g in 0..GROUPS {
+                    for i in 0..TILE_ROWS {
+                        let row = a.add(g * group + i).read_unaligned();
+                        let row = _mm512_set1_epi32(row);
                         for j in 0..VECTORS {
-                            pixels[j] = _mm256_loadu_si256(b.add(j));
-                            if SIGNED {
-                                pixels[j] = _mm256_xor_si256(pixels[j], flip);
-                            }
-                        }
-                        for i in 0..TILE_ROWS {
-                            let row = _mm256_set1_epi32(a.add(i).read_unaligned());
-                            for j in 0..VECTORS {
-                                tile[i][j] = $bytes(tile[i][j], pixels[j], row);
-                            }
-                        }
-                        a = a.add(TILE_ROWS);
-                        b = b.add(VECTORS);
-                    }
-                }
-                for i in 0..TILE_ROWS {
-                    for j in 0..VECTORS {
-                        // SAFETY: the caller gives 4 rows of 24 sums.
-                        unsafe {
-                            let to = sums.add(i * TILE_PIXELS + 8 * j);
-                            _mm256_storeu_si256(to.cast(), tile[i][j]);
+                            tile[g][i][j] = _mm512_dpbusd_epi32(tile[g][i][j], columns[j], row);
                         }
                     }
                 }
+                a = a.add(TILE_ROWS);
+                b = b.add(pixels);
             }
-
-            #[target_feature(enable = $features)]
-            unsafe fn rows<const ROWS: usize, const SIGNED: bool>(
-                depth: usize,
-                rows: &[*const u8; ROW_TILE],
-                b: *const u8,
-                start: *const i32,
-                sums: *mut i32,
-            ) {
-                const VECTORS: usize = ROW_OUTPUTS / 8;
-                let flip = _mm256_set1_epi8(i8::MIN);
-                let mut tile = [[_mm256_setzero_si256(); VECTORS]; ROWS];
-                for i in 0..ROWS {
-                    for j in 0..VECTORS {
-                        // SAFETY: the caller gives 16 sums to start from.
-                        tile[i][j] = unsafe { _mm256_loadu_si256(start.add(8 * j).cast()) };
-                    }
-                }
-                let mut b = b.cast::<__m256i>();
-                for k in 0..depth {
-                    // SAFETY: the caller gives `depth` quads of each row and of the panel.
+        }
+        for g in 0..GROUPS {
+            for i in 0..TILE_ROWS {
+                for j in 0..VECTORS {
+                    // SAFETY: the caller gives the sums of each group.
                     unsafe {
-                        let outputs = [_mm256_loadu_si256(b), _mm256_loadu_si256(b.add(1))];
-                        for i in 0..ROWS {
-                            let quad = rows[i].cast::<i32>().add(k).read_unaligned();
-                            let mut row = _mm256_set1_epi32(quad);
-                            if SIGNED {
-                                row = _mm256_xor_si256(row, flip);
-                            }
-                            for j in 0..VECTORS {
-                                tile[i][j] = $bytes(tile[i][j], row, outputs[j]);
-                            }
-                        }
-                        b = b.add(VECTORS);
-                    }
-                }
-                for i in 0..ROWS {
-                    for j in 0..VECTORS {
-                        // SAFETY: the caller gives 6 rows of 16 sums.
-                        unsafe {
-                            let to = sums.add(i * ROW_OUTPUTS + 8 * j);
-                            _mm256_storeu_si256(to.cast(), tile[i][j]);
-                        }
-                    }
-                }
-            }
-
-            #[target_feature(enable = $features)]
-            pub(in super::super) unsafe fn word_tile(
-                depth: usize,
-                a: *const i16,
-                b: *const i16,
-                b_stride: usize,
-                sums: *mut i32,
-                stride: usize,
-            ) {
-                const VECTORS: usize = WORD_COLUMNS / 4;
-                let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
-                let (mut a, mut b) = (a.cast::<i64>(), b);
-                for _ in 0..depth {
-                    // SAFETY: the caller gives `depth` quads of 4 rows and of 12 columns.
-                    unsafe {
-                        let mut columns = [_mm256_setzero_si256(); VECTORS];
-                        for j in 0..VECTORS {
-                            columns[j] = _mm256_loadu_si256(b.add(16 * j).cast());
-                        }
-                        for i in 0..TILE_ROWS {
-                            let row = _mm256_set1_epi64x(a.add(i).read_unaligned());
-                            for j in 0..VECTORS {
-                                tile[i][j] = $words(tile[i][j], columns[j], row);
-                            }
-                        }
-                        a = a.add(TILE_ROWS);
-                        b = b.add(b_stride);
-                    }
-                }
-                for i in 0..TILE_ROWS {
-                    for j in 0..VECTORS {
-                        // SAFETY: the caller gives 4 rows of 12 sums.
-                        unsafe {
-                            let halves = super::super::avx2::add_halves(tile[i][j]);
-                            _mm_storeu_si128(sums.add(i * stride + 4 * j).cast(), halves);
-                        }
+                        let to = sums.add(g).cast::<i32>().add(i * TILE_PIXELS + LANES * j);
+                        _mm512_storeu_si512(to.cast(), tile[g][i][j]);
                     }
                 }
             }
         }
-    };
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    unsafe fn rows<const ROWS: usize, const PANELS: usize>(
+        depth: usize,
+        rows: &[*const u8; ROW_TILE],
+        b: *const u8,
+        start: *const i32,
+        sums: *mut PanelSums,
+    ) {
+        let mut tile = [[_mm512_setzero_si512(); PANELS]; ROWS];
+        for i in 0..ROWS {
+            for j in 0..PANELS {
+                // SAFETY: the caller gives 16 sums a panel to start from.
+                tile[i][j] = unsafe { _mm512_loadu_si512(start.add(ROW_OUTPUTS * j).cast()) };
+            }
+        }
+        let b = b.cast::<__m512i>();
+        for k in 0..depth {
+            // SAFETY: the caller gives `depth` quads of each row and of each panel.
+            unsafe {
+                let mut outputs = [_mm512_setzero_si512(); PANELS];
+                for j in 0..PANELS {
+                    outputs[j] = _mm512_loadu_si512(b.add(j * depth + k).cast());
+                }
+                for i in 0..ROWS {
+                    let quad = rows[i].cast::<i32>().add(k).read_unaligned();
+                    let row = _mm512_set1_epi32(quad);
+                    for j in 0..PANELS {
+                        tile[i][j] = _mm512_dpbusd_epi32(tile[i][j], row, outputs[j]);
+                    }
+                }
+            }
+        }
+        for i in 0..ROWS {
+            for j in 0..PANELS {
+                // SAFETY: the caller gives the sums of each panel.
+                unsafe {
+                    let to = sums.add(j).cast::<i32>().add(i * ROW_OUTPUTS);
+                    _mm512_storeu_si512(to.cast(), tile[i][j]);
+                }
+            }
+        }
+    }
+
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub(super) unsafe fn word_tile<const GROUPS: usize>(
+        depth: usize,
+        a: *const i16,
+        b: *const i16,
+        sums: *mut WordSums,
+    ) {
+        const VECTORS: usize = WORD_COLUMNS / 8;
+        let mut tile = [[[_mm512_setzero_si512(); VECTORS]; TILE_ROWS]; GROUPS];
+        let (mut a, mut b) = (a.cast::<i64>(), b.cast::<__m512i>());
+        for _ in 0..depth {
+            // SAFETY: the caller gives `depth` quads of each group and of 24 columns.
+            unsafe {
+                let mut columns = [_mm512_setzero_si512(); VECTORS];
+                for j in 0..VECTORS {
+                    columns[j] = _mm512_loadu_si512(b.add(j).cast());
+                }
+                for g in 0..GROUPS {
+                    for i in 0..TILE_ROWS {
+                        let row = a.add(g * depth * TILE_ROWS + i).read_unaligned();
+                        let row = _mm512_set1_epi64(row);
+                        for j in 0..VECTORS {
+                            tile[g][i][j] = _mm512_dpwssd_epi32(tile[g][i][j], columns[j], row);
+                        }
+                    }
+                }
+                a = a.add(TILE_ROWS);
+                b = b.add(VECTORS);
+            }
+        }
+        for g in 0..GROUPS {
+            for i in 0..TILE_ROWS {
+                for j in 0..VECTORS {
+                    let v = tile[g][i][j];
+                    // Both halves of a quad.
+                    let both = _mm512_add_epi32(v, _mm512_srli_epi64::<32>(v));
+                    // SAFETY: the caller gives the sums of each group.
+                    unsafe {
+                        let to = sums.add(g).cast::<i32>().add(i * WORD_COLUMNS + 8 * j);
+                        _mm256_storeu_si256(to.cast(), _mm512_cvtepi64_epi32(both));
+                    }
+                }
+            }
+        }
+    }
 }
 
-tiles!(
-    evex,
-    "avx2,avx512vnni,avx512vl",
-    _mm256_dpbusd_epi32,
-    _mm256_dpwssd_epi32
-);
-tiles!(
-    vex,
-    "avx2,avxvnni",
-    _mm256_dpbusd_avx_epi32,
-    _mm256_dpwssd_avx_epi32
-);
+/// Tiles of 256-bit vectors: 4 rows by 24 pixels, or 6 rows by 16 outputs.
+pub(super) mod narrow {
+    use std::arch::x86_64::*;
+
+    use super::super::avx2;
+    use super::super::{
+        GroupSums, Operands, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_ROWS, Tiles, WORD_COLUMNS,
+        Width, WordSums,
+    };
+
+    const LANES: usize = 8;
+
+    pub(in super::super) fn tiles(operands: Operands) -> Tiles {
+        Tiles {
+            width: Width::Byte,
+            lifts: operands == Operands::Signed,
+            pixels: 24,
+            panel: [Some(panel), None],
+            rows: [Some([rows::<2>, rows::<4>, rows::<6>]), None],
+        }
+    }
+
+    #[target_feature(enable = "avx2,avxvnni")]
+    unsafe fn panel(
+        depth: usize,
+        a: *const u8,
+        b: *const u8,
+        pixels: usize,
+        start: *const i32,
+        sums: *mut GroupSums,
+    ) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match pixels.div_ceil(LANES) {
+                1 => vectors::<1>(depth, a, b, start, sums),
+                2 => vectors::<2>(depth, a, b, start, sums),
+                _ => vectors::<3>(depth, a, b, start, sums),
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx2,avxvnni")]
+    unsafe fn vectors<const VECTORS: usize>(
+        depth: usize,
+        a: *const u8,
+        b: *const u8,
+        start: *const i32,
+        sums: *mut GroupSums,
+    ) {
+        // SAFETY: the caller gives 4 sums to start from.
+        let mut tile = unsafe { avx2::start_panel::<VECTORS>(start) };
+        let (mut a, mut b) = (a.cast::<i32>(), b.cast::<__m256i>());
+        for _ in 0..depth {
+            // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
+            unsafe {
+                let mut columns = [_mm256_setzero_si256(); VECTORS];
+                for j in 0..VECTORS {
+                    columns[j] = _mm256_loadu_si256(b.add(j));
+                }
+                for i in 0..TILE_ROWS {
+                    let row = _mm256_set1_epi32(a.add(i).read_unaligned());
+                    for j in 0..VECTORS {
+                        tile[i][j] = _mm256_dpbusd_avx_epi32(tile[i][j], columns[j], row);
+                    }
+                }
+                a = a.add(TILE_ROWS);
+                b = b.add(VECTORS);
+            }
+        }
+        // SAFETY: the caller gives the sums of a group.
+        unsafe { avx2::store_panel(&tile, sums.cast()) };
+    }
+
+    #[target_feature(enable = "avx2,avxvnni")]
+    unsafe fn rows<const ROWS: usize>(
+        depth: usize,
+        rows: &[*const u8; ROW_TILE],
+        b: *const u8,
+        start: *const i32,
+        sums: *mut PanelSums,
+    ) {
+        const VECTORS: usize = ROW_OUTPUTS / LANES;
+        let mut tile = [[_mm256_setzero_si256(); VECTORS]; ROWS];
+        for i in 0..ROWS {
+            for j in 0..VECTORS {
+                // SAFETY: the caller gives 16 sums to start from.
+                tile[i][j] = unsafe { _mm256_loadu_si256(start.add(LANES * j).cast()) };
+            }
+        }
+        let mut b = b.cast::<__m256i>();
+        for k in 0..depth {
+            // SAFETY: the caller gives `depth` quads of each row and of the panel.
+            unsafe {
+                let outputs = [_mm256_loadu_si256(b), _mm256_loadu_si256(b.add(1))];
+                for i in 0..ROWS {
+                    let quad = rows[i].cast::<i32>().add(k).read_unaligned();
+                    let row = _mm256_set1_epi32(quad);
+                    for j in 0..VECTORS {
+                        tile[i][j] = _mm256_dpbusd_avx_epi32(tile[i][j], row, outputs[j]);
+                    }
+                }
+                b = b.add(VECTORS);
+            }
+        }
+        for i in 0..ROWS {
+            for j in 0..VECTORS {
+                // SAFETY: the caller gives the sums of a panel.
+                unsafe {
+                    let to = sums.cast::<i32>().add(i * ROW_OUTPUTS + LANES * j);
+                    _mm256_storeu_si256(to.cast(), tile[i][j]);
+                }
+            }
+        }
+    }
+
+    /// Half of the columns at a time: with four rows they fill the registers.
+    #[target_feature(enable = "avx2,avxvnni")]
+    pub(in super::super) unsafe fn word_tile(
+        depth: usize,
+        a: *const i16,
+        b: *const i16,
+        sums: *mut WordSums,
+    ) {
+        const VECTORS: usize = WORD_COLUMNS / 8;
+        for half in [0, WORD_COLUMNS / 2] {
+            let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
+            for k in 0..depth {
+                // SAFETY: the caller gives `depth` quads of 4 rows and of 24 columns.
+                unsafe {
+                    let a = a.add(16 * k).cast::<i64>();
+                    let b = b.add(4 * (k * WORD_COLUMNS + half));
+                    for i in 0..TILE_ROWS {
+                        let row = _mm256_set1_epi64x(a.add(i).read_unaligned());
+                        for j in 0..VECTORS {
+                            let columns = _mm256_loadu_si256(b.add(16 * j).cast());
+                            tile[i][j] = _mm256_dpwssd_avx_epi32(tile[i][j], columns, row);
+                        }
+                    }
+                }
+            }
+            // SAFETY: the caller gives the sums of a group.
+            unsafe { avx2::store_words(&tile, sums.cast::<i32>().add(half)) };
+        }
+    }
+}
