@@ -4,6 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
+#[cfg(target_arch = "x86_64")]
+use crate::gemm::wide::Wide;
 use crate::simd::{Simd, run_portable};
 
 /// The environment variable that forces an instruction set.
@@ -19,13 +21,15 @@ pub enum Isa {
     /// The same, and dot products of bytes: AVX-512 VNNI on 256-bit vectors, or AVX-VNNI. Kernels on floats are those of
     /// [`Isa::Avx2`].
     Vnni,
+    /// The same, and matrix products on vectors of 16 floats: AVX-512 F, DQ, VL and VNNI. Bits are those of [`Isa::Avx2`].
+    Avx512,
 }
 
 /// Why an instruction set cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum IsaError {
     /// The name is not one of ours.
-    #[error("unknown instruction set '{name}': expected portable, avx2 or vnni")]
+    #[error("unknown instruction set '{name}': expected portable, avx2, vnni or avx512")]
     Unknown {
         /// The name as given.
         name: String,
@@ -44,19 +48,20 @@ impl Isa {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) => Isa::parse(&name)?.check(),
             Err(_) => {
-                let mut best = [Isa::Vnni, Isa::Avx2].into_iter();
+                let mut best = [Isa::Avx512, Isa::Vnni, Isa::Avx2].into_iter();
                 let best = best.find(|isa| isa.is_supported());
                 Ok(best.unwrap_or(Isa::Portable))
             }
         }
     }
 
-    /// Reads `portable`, `avx2` or `vnni`, in any case.
+    /// Reads `portable`, `avx2`, `vnni` or `avx512`, in any case.
     pub fn parse(name: &str) -> Result<Isa, IsaError> {
         match name.trim().to_ascii_lowercase().as_str() {
             "portable" => Ok(Isa::Portable),
             "avx2" => Ok(Isa::Avx2),
             "vnni" => Ok(Isa::Vnni),
+            "avx512" => Ok(Isa::Avx512),
             _ => Err(IsaError::Unknown {
                 name: name.to_owned(),
             }),
@@ -65,17 +70,16 @@ impl Isa {
 
     /// The instruction sets of this CPU that kernels on floats differ in: what their tests loop over.
     pub fn available() -> Vec<Isa> {
-        let mut available = Isa::available_for_bytes();
-        available.retain(|isa| *isa != Isa::Vnni);
-        available
+        Isa::supported_of([Isa::Portable, Isa::Avx2, Isa::Avx512])
     }
 
-    /// All instruction sets that this CPU can run: what a test of kernels on bytes loops over.
+    /// The instruction sets of this CPU that kernels on bytes differ in: what their tests loop over.
     pub fn available_for_bytes() -> Vec<Isa> {
-        [Isa::Portable, Isa::Avx2, Isa::Vnni]
-            .into_iter()
-            .filter(|isa| isa.is_supported())
-            .collect()
+        Isa::supported_of([Isa::Portable, Isa::Avx2, Isa::Vnni])
+    }
+
+    fn supported_of(all: [Isa; 3]) -> Vec<Isa> {
+        all.into_iter().filter(|isa| isa.is_supported()).collect()
     }
 
     /// Whether this CPU can run it.
@@ -90,14 +94,21 @@ impl Isa {
                     is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vl");
                 Isa::Avx2.is_supported() && (evex || is_x86_feature_detected!("avxvnni"))
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => {
+                Isa::Vnni.is_supported()
+                    && is_x86_feature_detected!("avx512f")
+                    && is_x86_feature_detected!("avx512dq")
+                    && is_x86_feature_detected!("avx512vl")
+            }
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Vnni => false,
+            Isa::Avx2 | Isa::Vnni | Isa::Avx512 => false,
         }
     }
 
     /// Whether it has instructions for dot products of bytes.
     pub fn has_byte_dots(self) -> bool {
-        matches!(self, Isa::Vnni)
+        matches!(self, Isa::Vnni | Isa::Avx512)
     }
 
     /// Itself when this CPU can run it, else an error.
@@ -123,9 +134,12 @@ impl Isa {
             Isa::Portable => run_portable(kernel),
             #[cfg(target_arch = "x86_64")]
             // SAFETY: support was asserted above.
-            Isa::Avx2 | Isa::Vnni => unsafe { crate::simd::run_avx2(kernel) },
+            Isa::Avx2 | Isa::Vnni => unsafe { crate::simd::run_avx2(kernel, None) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx512 => unsafe { crate::simd::run_avx2(kernel, Some(Wide::new())) },
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Vnni => {
+            Isa::Avx2 | Isa::Vnni | Isa::Avx512 => {
                 unreachable!("unsupported instruction sets were refused above")
             }
         }
@@ -150,6 +164,7 @@ impl fmt::Display for Isa {
             Isa::Portable => "portable",
             Isa::Avx2 => "avx2",
             Isa::Vnni => "vnni",
+            Isa::Avx512 => "avx512",
         })
     }
 }
@@ -160,7 +175,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Vnni] {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Avx512] {
             assert_eq!(Isa::parse(&isa.to_string()), Ok(isa));
         }
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
 use crate::gemm::pack::{groups_len, pack_groups};
-use crate::gemm::product::{BiasAxis, DepthPart, Output, Prefetch, multiply_panel};
+use crate::gemm::product::{BiasAxis, DepthPart, Output, Panel, Prefetch, multiply_panels};
 use crate::gemm::{TILE_COLUMNS, TILE_ROWS};
 use crate::isa::Kernel;
 use crate::simd::Simd;
@@ -303,19 +303,24 @@ impl Job<'_> {
         for chunk in chunks.ranges() {
             let first = rows.start + chunk.start;
             let weights = &weights[first * depth.len()..];
-            let at = (group * shape.group_out() + first, 0);
-            for (plan, panel) in plans.iter().zip(panels.chunks_exact(self.panel_len())) {
+            let row = group * shape.group_out() + first;
+            let panel = |index: usize| Panel {
+                values: &panels[index * self.panel_len()..][..self.panel_len()],
+                column: 0,
+                pieces: &plans[index].pieces,
+            };
+            for index in (0..plans.len()).step_by(2) {
+                let pair = [panel(index), panel((index + 1).min(plans.len() - 1))];
                 // SAFETY: panels were gathered and weights packed for this depth; the caller vouches for the output.
                 unsafe {
-                    multiply_panel(
+                    multiply_panels(
                         s,
                         weights,
                         chunk.len(),
-                        panel,
+                        &pair[..(plans.len() - index).min(2)],
                         part,
                         &self.output,
-                        at,
-                        &plan.pieces,
+                        row,
                         prefetch,
                     );
                 }

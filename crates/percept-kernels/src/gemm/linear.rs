@@ -1,8 +1,9 @@
 //! Fully connected layers: `y[M, N] = activation(x[M, K] W^T + bias + residual)`.
 
 use super::blocking::Parts;
+use super::columns::{PackedPanels, multiply_columns};
 use super::pack::{groups_len, pack_groups, pack_panels_transposed, panel_width, panels_len};
-use super::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
+use super::product::{BiasAxis, DepthPart, Output};
 use super::{TILE_COLUMNS, TILE_ROWS};
 use crate::aligned::{AlignedBuf, SharedMut};
 use crate::cpu::{Cpu, Scratch};
@@ -182,33 +183,26 @@ impl Kernel for Block<'_> {
                     last: depth.end == k,
                 };
                 let groups = &groups[groups_len(rows.len(), depth.start)..];
-                for column in
-                    (columns.start + chunk.start..columns.start + chunk.end).step_by(TILE_COLUMNS)
-                {
-                    let width = panel_width(column, n);
-                    let panel = &panels[column * k + depth.start * width..];
-                    let next = panel.as_ptr().wrapping_add(TILE_COLUMNS * k);
-                    let pieces = [Piece {
-                        column: 0,
-                        len: (n - column).min(TILE_COLUMNS),
-                        offset: column,
-                    }];
-                    let tiles = rows.len().div_ceil(TILE_ROWS);
-                    let mut prefetch = Prefetch::new(next, width * depth.len(), 0, 1, tiles);
-                    // SAFETY: operands are packed above and in `pack`; blocks write disjoint rows and columns of y.
-                    unsafe {
-                        multiply_panel(
-                            s,
-                            groups,
-                            rows.len(),
-                            panel,
-                            part,
-                            output,
-                            (rows.start, column),
-                            &pieces,
-                            &mut prefetch,
-                        );
-                    }
+                let panels = PackedPanels {
+                    values: panels,
+                    columns: n,
+                    depth: k,
+                    start: depth.start,
+                    distant: true,
+                };
+                // SAFETY: operands are packed above and in `pack`; blocks write disjoint rows and columns of y.
+                unsafe {
+                    multiply_columns(
+                        s,
+                        groups,
+                        rows.len(),
+                        &panels,
+                        columns.start + chunk.start..columns.start + chunk.end,
+                        part,
+                        output,
+                        rows.start,
+                        (0, 0),
+                    );
                 }
             }
         }

@@ -1,11 +1,12 @@
 //! Matrix products of two operands that are both computed at run time.
 
 use super::blocking::Parts;
+use super::columns::{PackedPanels, multiply_columns};
 use super::pack::{
     groups_len, pack_groups, pack_groups_transposed, pack_panels, pack_panels_transposed,
-    panel_width, panels_len,
+    panels_len,
 };
-use super::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
+use super::product::{BiasAxis, DepthPart, Output};
 use super::{TILE_COLUMNS, TILE_ROWS};
 use crate::aligned::SharedMut;
 use crate::cpu::{Cpu, Scratch};
@@ -146,31 +147,26 @@ impl Kernel for Block<'_> {
                     panels,
                 );
             }
-            for column in (0..columns.len()).step_by(TILE_COLUMNS) {
-                let panel = &panels[column * depth.len()..]
-                    [..panel_width(column, columns.len()) * depth.len()];
-                let len = (columns.len() - column).min(TILE_COLUMNS);
-                let at = columns.start + column;
-                let pieces = [Piece {
-                    column: 0,
-                    len,
-                    offset: offset + at,
-                }];
-                let mut prefetch = Prefetch::none();
-                // SAFETY: operands are packed just above; blocks write disjoint parts of y.
-                unsafe {
-                    multiply_panel(
-                        s,
-                        groups,
-                        rows.len(),
-                        panel,
-                        part,
-                        output,
-                        (rows.start, at),
-                        &pieces,
-                        &mut prefetch,
-                    );
-                }
+            let panels = PackedPanels {
+                values: panels,
+                columns: columns.len(),
+                depth: depth.len(),
+                start: 0,
+                distant: false,
+            };
+            // SAFETY: operands are packed just above; blocks write disjoint parts of y.
+            unsafe {
+                multiply_columns(
+                    s,
+                    groups,
+                    rows.len(),
+                    &panels,
+                    0..columns.len(),
+                    part,
+                    output,
+                    rows.start,
+                    (offset + columns.start, columns.start),
+                );
             }
         }
     }

@@ -6,12 +6,14 @@
 //! first-level cache while the groups, which fit the second level, pass by.
 
 pub(crate) mod blocking;
+pub(crate) mod columns;
 mod linear;
 mod matmul;
 pub(crate) mod pack;
 pub(crate) mod product;
 pub(crate) mod thin;
 pub(crate) mod tile;
+pub(crate) mod wide;
 
 pub use linear::{PackedLinear, linear};
 pub use matmul::{MatmulShape, matmul};

@@ -1,7 +1,8 @@
-//! The product of packed groups with one packed panel, finished straight into its output.
+//! The product of packed groups with packed panels, finished straight into its output.
 
 use super::pack::groups_len;
-use super::tile::{accumulate, for_tile_size, store};
+use super::tile::{accumulate, for_tile_size, load, store};
+use super::wide::{self, PAIR_COLUMNS, Wide};
 use super::{TILE_COLUMNS, TILE_ROWS};
 use crate::activation::Activation;
 use crate::aligned::FLOATS_PER_LINE;
@@ -27,6 +28,8 @@ pub(crate) struct Output<'a> {
     pub(crate) bias_axis: BiasAxis,
 }
 
+/// Rows of a wide tile.
+const WIDE_ROWS: usize = wide::GROUPS * TILE_ROWS;
 /// Depth whose multiplications take as long as memory.
 const FETCH_DEPTH: usize = 192;
 
@@ -133,126 +136,171 @@ impl Prefetch {
     }
 }
 
-/// Multiplies `rows` packed rows with one packed panel.
+/// A packed panel and where its columns go.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Panel<'a> {
+    /// As wide as the pieces need, of the depth at hand.
+    pub(crate) values: &'a [f32],
+    /// The output's column, for the bias, that the panel begins with.
+    pub(crate) column: usize,
+    pub(crate) pieces: &'a [Piece],
+}
+
+impl Panel<'_> {
+    fn columns(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.len).sum()
+    }
+}
+
+/// Multiplies `rows` packed rows with packed panels, two at a time where the CPU has wide tiles.
 ///
-/// `row` and `column` say where the product's first row and the panel's first column lie in the output, for the bias;
-/// row `row` of the output starts `row * row_stride` after a piece's offset.
+/// `row` says where the product's first row lies in the output; row `row` of the output starts `row * row_stride` after a
+/// piece's offset.
 ///
 /// # Safety
-/// `groups` must hold `rows` packed rows and `panel` one panel as wide as its pieces need, both of `part.depth`. The
+/// `groups` must hold `rows` packed rows, and each panel must be as wide as its pieces need, all of `part.depth`. The
 /// pieces must lie in the output for all rows, and nobody else may touch these parts of it. Bias and residual must be as
 /// long as [`Epilogue::check`] asks.
 #[inline(always)]
-pub(crate) unsafe fn multiply_panel<S: Simd>(
+pub(crate) unsafe fn multiply_panels<S: Simd>(
     s: S,
     groups: &[f32],
     rows: usize,
-    panel: &[f32],
+    panels: &[Panel<'_>],
     part: DepthPart,
     output: &Output<'_>,
-    (row, column): (usize, usize),
-    pieces: &[Piece],
+    row: usize,
     prefetch: &mut Prefetch,
 ) {
-    s.call(MultiplyPanel {
-        groups,
-        rows,
-        panel,
-        part,
-        output,
-        row,
-        column,
-        pieces,
-        prefetch,
-    });
+    let mut rest = panels;
+    while !rest.is_empty() {
+        let (at_once, wide) = match (s.wide(), rest) {
+            (Some(wide), [first, second, ..])
+                if first.columns() > TILE_COLUMNS - LANES
+                    && second.columns() > TILE_COLUMNS - LANES =>
+            {
+                (2, Some(wide))
+            }
+            _ => (1, None),
+        };
+        let (panels, after) = rest.split_at(at_once);
+        s.call(MultiplyPanels {
+            groups,
+            rows,
+            panels,
+            wide,
+            part,
+            output,
+            row,
+            prefetch,
+        });
+        rest = after;
+    }
 }
 
-/// The arguments of [`multiply_panel`], whose caller vouches for them.
-struct MultiplyPanel<'a> {
+/// The arguments of [`multiply_panels`], whose caller vouches for them: one panel, or two of three vectors each and what
+/// multiplies them together.
+struct MultiplyPanels<'a> {
     groups: &'a [f32],
     rows: usize,
-    panel: &'a [f32],
+    panels: &'a [Panel<'a>],
+    wide: Option<Wide>,
     part: DepthPart,
     output: &'a Output<'a>,
     row: usize,
-    column: usize,
-    pieces: &'a [Piece],
     prefetch: &'a mut Prefetch,
 }
 
-impl Kernel for MultiplyPanel<'_> {
+impl Kernel for MultiplyPanels<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let MultiplyPanel {
+        let MultiplyPanels {
             groups,
             rows,
-            panel,
+            panels,
+            wide,
             part,
             output,
             row,
-            column,
-            pieces,
             prefetch,
         } = self;
-        let columns: usize = pieces.iter().map(|piece| piece.len).sum();
-        let vectors = columns.div_ceil(LANES);
-        debug_assert!(
-            groups.len() >= groups_len(rows, part.depth)
-                && panel.len() >= vectors * LANES * part.depth
-        );
+        debug_assert!(groups.len() >= groups_len(rows, part.depth));
         let activation = output.epilogue.activation;
-        let whole = pieces.len() == 1 && columns == vectors * LANES;
         let curved = part.last && is_curved(activation);
         // Short sums are over before memory answers: then ask for later tiles.
         let ahead = TILE_ROWS * (FETCH_DEPTH / part.depth);
         let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
+        let mut pair = [0.0; WIDE_ROWS * PAIR_COLUMNS];
         let mut done = 0;
         while done < rows {
             let count = (rows - done).min(TILE_ROWS);
-            let (a, b) = (groups[done * part.depth..].as_ptr(), panel.as_ptr());
-            let at = (row + done, column);
-            // SAFETY: the operands are as long as the caller promises, and so is the output.
-            unsafe {
-                let start = pieces[0].offset + (row + done) * output.row_stride;
-                // Past the last row follow the next panel's first ones.
-                let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
-                let next = pieces[0].offset + turns * TILE_COLUMNS;
-                output.fetch(next + (row + next_row) * output.row_stride, columns);
-                for_tile_size!(count, vectors, |ROWS, VECTORS| {
-                    let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
-                    if whole {
-                        let sums = finish_sums(s, sums, output, start, at, part);
-                        if curved {
-                            store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
+            let a = groups[done * part.depth..].as_ptr();
+            let row_of_pair = done % WIDE_ROWS;
+            if let (Some(wide), [first, second]) = (wide, panels)
+                && row_of_pair == 0
+            {
+                let groups = (rows - done).div_ceil(TILE_ROWS).min(wide::GROUPS);
+                let panels = [first.values.as_ptr(), second.values.as_ptr()];
+                let to = pair.as_mut_ptr();
+                // SAFETY: groups are packed to whole ones, and both panels have three vectors of this depth.
+                unsafe { wide.multiply_pair::<0>(part.depth, a, groups, panels, to, PAIR_COLUMNS) };
+            }
+            for (index, panel) in panels.iter().enumerate() {
+                let (pieces, b) = (panel.pieces, panel.values.as_ptr());
+                let columns = panel.columns();
+                let vectors = columns.div_ceil(LANES);
+                debug_assert!(panel.values.len() >= vectors * LANES * part.depth);
+                let whole = pieces.len() == 1 && columns == vectors * LANES;
+                let at = (row + done, panel.column);
+                // SAFETY: the operands are as long as the caller promises, and so is the output.
+                unsafe {
+                    let start = pieces[0].offset + (row + done) * output.row_stride;
+                    // Past the last row follow the next panel's first ones.
+                    let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
+                    let next = pieces[0].offset + turns * panels.len() * TILE_COLUMNS;
+                    output.fetch(next + (row + next_row) * output.row_stride, columns);
+                    for_tile_size!(count, vectors, |ROWS, VECTORS| {
+                        let sums = if wide.is_some() {
+                            let place = row_of_pair * PAIR_COLUMNS + index * TILE_COLUMNS;
+                            let sums = pair.as_ptr().add(place);
+                            load::<S, ROWS, VECTORS>(s, sums, PAIR_COLUMNS)
                         } else {
-                            store(s, sums, output.y.add(start), output.row_stride, false);
+                            accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b)
+                        };
+                        if whole {
+                            let sums = finish_sums(s, sums, output, start, at, part);
+                            if curved {
+                                store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
+                            } else {
+                                store(s, sums, output.y.add(start), output.row_stride, false);
+                            }
+                        } else {
+                            store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
                         }
-                    } else {
-                        store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
-                    }
-                });
-                if !whole {
-                    for piece in pieces {
-                        finish_piece(s, &tile, count, output, at, piece, part);
-                    }
-                } else if curved {
-                    let y = output.y.add(start);
-                    // Spelled out, so that the loops over the common ones have no match inside.
-                    let stride = output.row_stride;
-                    match activation {
-                        Activation::Silu => {
-                            activate(s, &tile, y, stride, count, vectors, Activation::Silu)
+                    });
+                    if !whole {
+                        for piece in pieces {
+                            finish_piece(s, &tile, count, output, at, piece, part);
                         }
-                        Activation::Gelu => {
-                            activate(s, &tile, y, stride, count, vectors, Activation::Gelu)
+                    } else if curved {
+                        let y = output.y.add(start);
+                        // Spelled out, so that the loops over the common ones have no match inside.
+                        let stride = output.row_stride;
+                        match activation {
+                            Activation::Silu => {
+                                activate(s, &tile, y, stride, count, vectors, Activation::Silu)
+                            }
+                            Activation::Gelu => {
+                                activate(s, &tile, y, stride, count, vectors, Activation::Gelu)
+                            }
+                            other => activate(s, &tile, y, stride, count, vectors, other),
                         }
-                        other => activate(s, &tile, y, stride, count, vectors, other),
                     }
                 }
+                prefetch.step();
             }
-            prefetch.step();
             done += count;
         }
     }
@@ -277,7 +325,7 @@ unsafe fn activate<S: Simd>(
     activation: Activation,
 ) {
     for i in 0..rows {
-        // SAFETY: the tile lies in the output, by the contract of `multiply_panel`.
+        // SAFETY: the tile lies in the output, by the contract of `multiply_panels`.
         unsafe {
             let (from, to) = (tile.as_ptr().add(i * TILE_COLUMNS), y.add(i * stride));
             match vectors {
@@ -322,7 +370,7 @@ unsafe fn finish_sums<S: Simd, const ROWS: usize, const VECTORS: usize>(
     part: DepthPart,
 ) -> [[S::V; VECTORS]; ROWS] {
     let stride = output.row_stride;
-    // SAFETY: the caller of `multiply_panel` promises that these parts of the output, the bias and the residual exist.
+    // SAFETY: the caller of `multiply_panels` promises that these parts of the output, the bias and the residual exist.
     unsafe {
         if output.holds_sums(part) {
             add_tile(s, &mut sums, output.y.add(start), stride);
@@ -391,7 +439,7 @@ unsafe fn finish_piece<S: Simd>(
             let n = (piece.len - j).min(LANES);
             let tile_column = piece.column + j;
             let at = piece.offset + (row + i) * output.row_stride + j;
-            // SAFETY: the caller of `multiply_panel` promises that the piece, its bias and its residual exist; no more
+            // SAFETY: the caller of `multiply_panels` promises that the piece, its bias and its residual exist; no more
             // than their `n` columns are touched.
             unsafe {
                 let y = output.y.add(at);

@@ -12,8 +12,9 @@ use crate::conv::{ConvShape, Mode, winograd};
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
-use crate::gemm::pack::{groups_len, pack_groups, pack_panels_transposed, panel_width, panels_len};
-use crate::gemm::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
+use crate::gemm::columns::{PackedPanels, multiply_columns};
+use crate::gemm::pack::{groups_len, pack_groups, pack_panels_transposed, panels_len};
+use crate::gemm::product::{BiasAxis, DepthPart, Output};
 use crate::gemm::{TILE_COLUMNS, TILE_ROWS};
 use crate::isa::Kernel;
 use crate::simd::Simd;
@@ -271,27 +272,26 @@ impl Kernel for Block<'_> {
                 first: pass == first_pass,
                 last: true,
             };
-            for column in (0..width).step_by(TILE_COLUMNS) {
-                let panel = &panels[column * depth..][..panel_width(column, width) * depth];
-                let pieces = [Piece {
-                    column: 0,
-                    len: (width - column).min(TILE_COLUMNS),
-                    offset: columns.start + column,
-                }];
-                // SAFETY: operands are packed above; blocks write disjoint rows and columns of their own copy.
-                unsafe {
-                    multiply_panel(
-                        s,
-                        groups,
-                        rows.len(),
-                        panel,
-                        part,
-                        &output,
-                        (rows.start, 0),
-                        &pieces,
-                        &mut Prefetch::none(),
-                    );
-                }
+            let panels = PackedPanels {
+                values: panels,
+                columns: width,
+                depth,
+                start: 0,
+                distant: false,
+            };
+            // SAFETY: operands are packed above; blocks write disjoint rows and columns of their own copy.
+            unsafe {
+                multiply_columns(
+                    s,
+                    groups,
+                    rows.len(),
+                    &panels,
+                    0..width,
+                    part,
+                    &output,
+                    rows.start,
+                    (columns.start, 0),
+                );
             }
         }
     }

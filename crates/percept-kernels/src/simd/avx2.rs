@@ -3,11 +3,14 @@
 use std::arch::x86_64::*;
 
 use super::{LANES, Simd};
+use crate::gemm::wide::Wide;
 use crate::isa::Kernel;
 
-/// Proof that this CPU has AVX2 and FMA.
+/// Proof that this CPU has AVX2 and FMA, and what it has beside them.
 #[derive(Clone, Copy, Debug)]
-pub struct Avx2(());
+pub struct Avx2 {
+    wide: Option<Wide>,
+}
 
 /// 8 set lanes, then 8 clear ones: a window that starts at 8 - n sets the first n.
 static MASKS: [i32; 2 * LANES] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -73,8 +76,8 @@ fn settle(mut a: __m256) -> __m256 {
 
 /// A kernel compiled for AVX2 and FMA.
 #[target_feature(enable = "avx2,fma")]
-pub(crate) fn run_avx2<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Avx2(()))
+pub(crate) fn run_avx2<K: Kernel>(kernel: K, wide: Option<Wide>) -> K::Output {
+    kernel.run(Avx2 { wide })
 }
 
 /// Wraps intrinsics that need nothing but the CPU's support.
@@ -92,7 +95,12 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn call<K: Kernel>(self, kernel: K) -> K::Output {
-        supported!(run_avx2(kernel))
+        supported!(run_avx2(kernel, self.wide))
+    }
+
+    #[inline(always)]
+    fn wide(self) -> Option<Wide> {
+        self.wide
     }
 
     #[inline(always)]

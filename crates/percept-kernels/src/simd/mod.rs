@@ -17,6 +17,7 @@ pub use portable::{Halves, Portable};
 #[cfg(any(test, not(target_arch = "x86_64")))]
 pub use quad::Array4;
 
+use crate::gemm::wide::Wide;
 use crate::isa::Kernel;
 
 /// Lanes of a vector, on every instruction set (so packed layouts are shared).
@@ -36,6 +37,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// Runs a kernel as a call of its own, compiled once for all that call it: for large parts that several kernels share.
     fn call<K: Kernel>(self, kernel: K) -> K::Output;
+
+    /// The register tile of 16 floats to a vector, where the CPU has it.
+    #[inline(always)]
+    fn wide(self) -> Option<Wide> {
+        None
+    }
 
     /// All lanes the same.
     fn splat(self, value: f32) -> Self::V;

@@ -177,25 +177,36 @@ impl Job<'_> {
         let mut prefetchers = self.prefetchers::<OUT, IN>(tiles, next_tiles, &groups, steps);
         for position in 0..IN * IN {
             let filters = self.weights.filters(position, groups.start);
-            for panel in 0..panels.count() {
+            let (filters, row_stride) = (filters.as_ptr(), self.buffers.block_tiles);
+            let panel_stride = self.buffers.panel_stride;
+            let mut next = 0;
+            while next < panels.count() {
+                let pair = s.wide().filter(|_| panels.are_full(next..next + 2));
                 // SAFETY: V and M hold these panels and rows by the definition of `Buffers`.
                 unsafe {
-                    let values =
-                        v.add(position * self.buffers.v_stride + panel * self.buffers.panel_stride);
-                    let to = m.add(position * self.buffers.m_stride + panels.tiles(panel).start);
+                    let to = m.add(position * self.buffers.m_stride + panels.tiles(next).start);
                     let panel = Panel {
-                        values,
+                        values: v.add(position * self.buffers.v_stride + next * panel_stride),
                         channels: self.shape.in_channels,
-                        vectors: panels.vectors(panel),
+                        vectors: panels.vectors(next),
                     };
-                    panel.multiply(
-                        s,
-                        filters.as_ptr(),
-                        groups.len(),
-                        to,
-                        self.buffers.block_tiles,
-                        &mut prefetchers,
-                    );
+                    let fetch = &mut prefetchers;
+                    if let Some(wide) = pair {
+                        let stride = panel_stride;
+                        panel.multiply_pair(
+                            wide,
+                            stride,
+                            filters,
+                            groups.len(),
+                            to,
+                            row_stride,
+                            fetch,
+                        );
+                        next += 2;
+                    } else {
+                        panel.multiply(s, filters, groups.len(), to, row_stride, fetch);
+                        next += 1;
+                    }
                 }
             }
         }

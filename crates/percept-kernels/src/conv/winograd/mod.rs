@@ -27,7 +27,7 @@ use crate::aligned::SharedMut;
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
-use crate::isa::Kernel;
+use crate::isa::{Isa, Kernel};
 use crate::simd::Simd;
 
 /// With fewer panels of tiles than this, threads share the channels instead of the tiles.
@@ -73,7 +73,7 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
             IN * IN,
             shape.in_channels,
             shape.out_channels,
-            block_tiles(shape),
+            block_tiles(shape, cpu.isa()),
         )
     };
     let job = Job {
@@ -93,8 +93,9 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
 }
 
 /// Tiles of a block: few enough for V to stay in the second-level cache, or nearly so, and enough to use each filter often.
-fn block_tiles(shape: &ConvShape) -> usize {
-    let panels = if shape.in_channels.max(shape.out_channels) <= 64 {
+fn block_tiles(shape: &ConvShape, isa: Isa) -> usize {
+    // Wide tiles take two panels.
+    let panels = if isa == Isa::Avx512 || shape.in_channels.max(shape.out_channels) <= 64 {
         2
     } else {
         1

@@ -2,6 +2,7 @@
 
 use super::prefetch::Prefetcher;
 use crate::gemm::tile::{TILE_ROWS, accumulate_fetching, store};
+use crate::gemm::wide::{self, Wide};
 use crate::simd::Simd;
 
 /// Floats between the filters in use and those being fetched: transformed filters are larger than the caches.
@@ -39,6 +40,45 @@ impl Panel {
                 2 => self.multiply_by::<S, 2>(s, filters, groups, to, row_stride, prefetchers),
                 _ => self.multiply_by::<S, 3>(s, filters, groups, to, row_stride, prefetchers),
             }
+        }
+    }
+
+    /// [`Panel::multiply`] for this panel and another `stride` floats behind it, both of three vectors: rows have the products
+    /// of both.
+    ///
+    /// # Safety
+    /// As for [`Panel::multiply`], of two panels, and with 48 floats writable at each row.
+    #[inline(always)]
+    pub(super) unsafe fn multiply_pair(
+        self,
+        wide: Wide,
+        stride: usize,
+        filters: *const f32,
+        groups: usize,
+        to: *mut f32,
+        row_stride: usize,
+        prefetchers: &mut [Prefetcher],
+    ) {
+        let mut group = 0;
+        while group < groups {
+            let count = (groups - group).min(wide::GROUPS);
+            // SAFETY: the caller vouches for both panels, all groups and rows.
+            unsafe {
+                wide.multiply_pair::<FILTERS_AHEAD>(
+                    self.channels,
+                    filters.add(group * TILE_ROWS * self.channels),
+                    count,
+                    [self.values, self.values.add(stride)],
+                    to.add(group * TILE_ROWS * row_stride),
+                    row_stride,
+                );
+            }
+            for prefetcher in prefetchers.iter_mut() {
+                for _ in 0..2 * count {
+                    prefetcher.step();
+                }
+            }
+            group += count;
         }
     }
 

@@ -38,6 +38,12 @@ impl Panels {
         self.vectors / self.count + usize::from(panel < self.vectors % self.count)
     }
 
+    /// Whether there are these panels, and each has as many vectors as a panel can have.
+    #[inline(always)]
+    pub(super) fn are_full(&self, mut panels: Range<usize>) -> bool {
+        panels.end <= self.count && panels.all(|panel| self.vectors(panel) == TILE_VECTORS)
+    }
+
     /// The tiles of a panel, counted within the block.
     pub(super) fn tiles(&self, panel: usize) -> Range<usize> {
         let before = panel * (self.vectors / self.count) + panel.min(self.vectors % self.count);

@@ -19,8 +19,9 @@ use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::TILE_COLUMNS;
 use crate::gemm::blocking::Parts;
-use crate::gemm::pack::{panel_width, panels_len};
-use crate::gemm::product::{BiasAxis, DepthPart, Output, Piece, Prefetch, multiply_panel};
+use crate::gemm::columns::{PackedPanels, multiply_columns};
+use crate::gemm::pack::panels_len;
+use crate::gemm::product::{BiasAxis, DepthPart, Output};
 use crate::isa::Kernel;
 use crate::rows::for_each_block;
 use crate::simd::{LANES, Simd};
@@ -231,30 +232,26 @@ impl Kernel for Multiply<'_> {
             first: self.first,
             last: true,
         };
-        let groups = self.outputs.div_ceil(4);
-        for column in (0..width).step_by(TILE_COLUMNS) {
-            let len = panel_width(column, width);
-            let (panel, next) = self.inputs[column * self.depth..].split_at(len * self.depth);
-            let ahead = next.len().min(TILE_COLUMNS * self.depth);
-            let pieces = [Piece {
-                column: 0,
-                len,
-                offset: column,
-            }];
-            // SAFETY: both operands are packed to this depth, and the sums have room for whole vectors of channels.
-            unsafe {
-                multiply_panel(
-                    s,
-                    self.gradients,
-                    self.outputs,
-                    panel,
-                    part,
-                    &output,
-                    (0, 0),
-                    &pieces,
-                    &mut Prefetch::new(next.as_ptr(), ahead, 0, 1, groups),
-                );
-            }
+        let panels = PackedPanels {
+            values: self.inputs,
+            columns: width,
+            depth: self.depth,
+            start: 0,
+            distant: true,
+        };
+        // SAFETY: both operands are packed to this depth, and the sums have room for whole vectors of channels.
+        unsafe {
+            multiply_columns(
+                s,
+                self.gradients,
+                self.outputs,
+                &panels,
+                0..width,
+                part,
+                &output,
+                0,
+                (0, 0),
+            );
         }
     }
 }

@@ -1,0 +1,149 @@
+//! The register tile of CPUs with AVX-512: two groups of rows times two panels of B, which are three vectors of 16 floats.
+//!
+//! The middle vector is the end of one panel and the beginning of the other, so layouts are those of every instruction set.
+//! Sums go through the depth in the same order as in [`tile`](super::tile), so bits are those of AVX2 too.
+
+use super::tile::{TILE_COLUMNS, TILE_ROWS};
+
+/// Groups of rows that share what is read of the panels: a pair of them fills the first-level cache.
+pub(crate) const GROUPS: usize = 2;
+/// Columns of two panels.
+pub(crate) const PAIR_COLUMNS: usize = 2 * TILE_COLUMNS;
+
+/// Proof that this CPU has AVX-512 (F, DQ and VL).
+#[derive(Clone, Copy, Debug)]
+pub struct Wide(());
+
+impl Wide {
+    /// The proof.
+    ///
+    /// # Safety
+    /// The CPU must have AVX-512 F, DQ and VL.
+    pub(crate) unsafe fn new() -> Wide {
+        Wide(())
+    }
+
+    /// Multiplies up to [`GROUPS`] groups of four rows, each `[depth][4]`, with two panels, each `[depth][24]`, and writes
+    /// their rows of 48 floats, `row_stride` apart. Asks for what follows the groups, `AHEAD` floats on, unless that is 0.
+    ///
+    /// # Safety
+    /// `groups` must be valid for reading `4 * depth` floats for each of `count` groups, the panels for `24 * depth`; `to` for
+    /// writing the rows.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply_pair<const AHEAD: usize>(
+        self,
+        depth: usize,
+        groups: *const f32,
+        count: usize,
+        panels: [*const f32; 2],
+        to: *mut f32,
+        row_stride: usize,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `self` proves the instruction set; the rest is passed on from the caller.
+        unsafe {
+            if count == GROUPS {
+                avx512::multiply_pair::<GROUPS, AHEAD>(depth, groups, panels, to, row_stride)
+            } else {
+                avx512::multiply_pair::<1, AHEAD>(depth, groups, panels, to, row_stride)
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("there is no proof of AVX-512 on this architecture");
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use std::arch::x86_64::*;
+
+    use super::{TILE_COLUMNS, TILE_ROWS};
+    use crate::simd::{LANES, prefetch_read};
+
+    /// Vectors of 16 floats in a row of the tile.
+    const VECTORS: usize = 3;
+    /// Depth steps between two requests for lines of A: those that take one line.
+    const STEPS_PER_LINE: usize = 4;
+
+    /// The sums of some groups of rows.
+    type Sums<const GROUPS: usize> = [[[__m512; VECTORS]; TILE_ROWS]; GROUPS];
+
+    /// # Safety
+    /// As for [`Wide::multiply_pair`](super::Wide::multiply_pair), on a CPU with AVX-512 F, DQ and VL.
+    #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+    pub(super) unsafe fn multiply_pair<const GROUPS: usize, const AHEAD: usize>(
+        depth: usize,
+        groups: *const f32,
+        [left, right]: [*const f32; 2],
+        to: *mut f32,
+        row_stride: usize,
+    ) {
+        let mut sums: Sums<GROUPS> = [[[_mm512_setzero_ps(); VECTORS]; TILE_ROWS]; GROUPS];
+        let whole = depth - depth % STEPS_PER_LINE;
+        for first in (0..whole).step_by(STEPS_PER_LINE) {
+            if AHEAD > 0 {
+                for group in 0..GROUPS {
+                    prefetch_read(groups.wrapping_add(AHEAD + (group * depth + first) * TILE_ROWS));
+                }
+            }
+            for step in 0..STEPS_PER_LINE {
+                // SAFETY: the caller gives `depth` steps of all operands.
+                unsafe { rank_one(depth, first + step, groups, left, right, &mut sums) };
+            }
+        }
+        for step in whole..depth {
+            // SAFETY: as above.
+            unsafe { rank_one(depth, step, groups, left, right, &mut sums) };
+        }
+        for group in 0..GROUPS {
+            for i in 0..TILE_ROWS {
+                for j in 0..VECTORS {
+                    // SAFETY: inside the rows that the caller gives.
+                    unsafe {
+                        let row = to.add((group * TILE_ROWS + i) * row_stride);
+                        _mm512_storeu_ps(row.add(j * 2 * LANES), sums[group][i][j]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// One depth step: adds the outer product of a column of A and a row of both panels.
+    ///
+    /// # Safety
+    /// Readable: `step < depth` steps of all operands.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
+    unsafe fn rank_one<const GROUPS: usize>(
+        depth: usize,
+        step: usize,
+        groups: *const f32,
+        left: *const f32,
+        right: *const f32,
+        sums: &mut Sums<GROUPS>,
+    ) {
+        // SAFETY: the caller gives whole rows of both panels.
+        let columns = unsafe {
+            let (left, right) = (
+                left.add(step * TILE_COLUMNS),
+                right.add(step * TILE_COLUMNS),
+            );
+            let end = _mm512_castps256_ps512(_mm256_loadu_ps(left.add(2 * LANES)));
+            [
+                _mm512_loadu_ps(left),
+                _mm512_insertf32x8::<1>(end, _mm256_loadu_ps(right)),
+                _mm512_loadu_ps(right.add(LANES)),
+            ]
+        };
+        for group in 0..GROUPS {
+            for i in 0..TILE_ROWS {
+                // SAFETY: the caller gives 4 floats of each group for each step.
+                let row = unsafe { *groups.add((group * depth + step) * TILE_ROWS + i) };
+                let row = _mm512_set1_ps(row);
+                for j in 0..VECTORS {
+                    sums[group][i][j] = _mm512_fmadd_ps(row, columns[j], sums[group][i][j]);
+                }
+            }
+        }
+    }
+}
