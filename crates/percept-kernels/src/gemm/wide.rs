@@ -51,11 +51,23 @@ impl Wide {
         #[cfg(not(target_arch = "x86_64"))]
         unreachable!("there is no proof of AVX-512 on this architecture");
     }
+
+    /// Rounds of multiply-adds on registers alone, to measure the peak: a sum, and how many a round has.
+    pub(crate) fn multiply_adds(self, rounds: usize) -> (f32, usize) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `self` proves the instruction set.
+        unsafe {
+            avx512::multiply_adds(rounds)
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("there is no proof of AVX-512 on this architecture");
+    }
 }
 
 #[cfg(target_arch = "x86_64")]
 mod avx512 {
     use std::arch::x86_64::*;
+    use std::hint::black_box;
 
     use super::{TILE_COLUMNS, TILE_ROWS};
     use crate::simd::{LANES, prefetch_read};
@@ -108,6 +120,23 @@ mod avx512 {
         }
     }
 
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn multiply_adds(rounds: usize) -> (f32, usize) {
+        const CHAINS: usize = 12;
+        let (a, b) = (_mm512_set1_ps(black_box(0.999)), _mm512_set1_ps(0.001));
+        let mut chains = [_mm512_set1_ps(black_box(1.0)); CHAINS];
+        for _ in 0..rounds {
+            for i in 0..CHAINS {
+                chains[i] = _mm512_fmadd_ps(chains[i], a, b);
+            }
+        }
+        let mut sum = 0.0;
+        for i in 0..CHAINS {
+            sum += _mm512_reduce_add_ps(chains[i]);
+        }
+        (sum, CHAINS * 2 * LANES)
+    }
+
     /// One depth step: adds the outer product of a column of A and a row of both panels.
     ///
     /// # Safety
@@ -142,6 +171,72 @@ mod avx512 {
                 let row = _mm512_set1_ps(row);
                 for j in 0..VECTORS {
                     sums[group][i][j] = _mm512_fmadd_ps(row, columns[j], sums[group][i][j]);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use crate::conv::{ConvAlgorithm, ConvShape, PackedConv, conv2d};
+    use crate::epilogue::Epilogue;
+    use crate::gemm::{PackedLinear, linear};
+    use crate::testing::numbers;
+    use crate::{Cpu, Isa};
+
+    /// CPUs of both instruction sets; none where there is no AVX-512.
+    fn cpus() -> Option<[Cpu; 2]> {
+        Isa::Avx512.is_supported().then(|| {
+            [Isa::Avx2, Isa::Avx512].map(|isa| Cpu::with_isa(2, isa).expect("it is supported"))
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn products_have_the_bits_of_avx2(m in 1usize..40, k in 1usize..70, n in 1usize..130) {
+            let (x, weight, bias) = (numbers(1, m * k), numbers(2, n * k), numbers(3, n));
+            let answers = cpus().map(|cpus| cpus.map(|cpu| {
+                let weights = PackedLinear::pack(&cpu, &weight, n, k);
+                let mut y = vec![f32::NAN; m * n];
+                let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
+                linear(&cpu, &weights, &x, epilogue, &mut y);
+                y
+            }));
+            if let Some([narrow, wide]) = answers {
+                prop_assert_eq!(narrow, wide);
+            }
+        }
+
+        #[test]
+        fn convolutions_have_the_bits_of_avx2(
+            channels in 1usize..20, outputs in 1usize..40, width in 3usize..60, batch in 1usize..3,
+        ) {
+            let shape = ConvShape {
+                batch,
+                in_channels: channels,
+                height: 13,
+                width,
+                out_channels: outputs,
+                kernel: [3, 3],
+                stride: [1, 1],
+                padding: [1, 1],
+                dilation: [1, 1],
+                groups: 1,
+            };
+            let x = numbers(1, batch * channels * 13 * width);
+            let weight = numbers(2, outputs * channels * 9);
+            for algorithm in [ConvAlgorithm::ImplicitGemm, ConvAlgorithm::Winograd4] {
+                let answers = cpus().map(|cpus| cpus.map(|cpu| {
+                    let weights = PackedConv::pack(&cpu, &shape, algorithm, &weight);
+                    let mut y = vec![f32::NAN; batch * outputs * shape.out_pixels()];
+                    conv2d(&cpu, &shape, &weights, &x, None, Epilogue::default(), &mut y);
+                    y
+                }));
+                if let Some([narrow, wide]) = answers {
+                    prop_assert_eq!(narrow, wide);
                 }
             }
         }

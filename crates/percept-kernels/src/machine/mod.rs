@@ -22,10 +22,14 @@ struct MultiplyAdds {
 }
 
 impl Kernel for MultiplyAdds {
-    type Output = f32;
+    /// A sum, so that nothing is left out, and how many multiply-adds a round has.
+    type Output = (f32, usize);
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) -> f32 {
+    fn run<S: Simd>(self, s: S) -> (f32, usize) {
+        if let Some(wide) = s.wide() {
+            return wide.multiply_adds(self.rounds);
+        }
         let (a, b) = (s.splat(black_box(0.999)), s.splat(black_box(0.001)));
         let mut chains = [s.splat(black_box(1.0)); CHAINS];
         for _ in 0..self.rounds {
@@ -33,15 +37,17 @@ impl Kernel for MultiplyAdds {
                 *chain = s.mul_add(*chain, a, b);
             }
         }
-        chains.into_iter().map(|chain| s.sum(chain)).sum()
+        let sum = chains.into_iter().map(|chain| s.sum(chain)).sum();
+        (sum, CHAINS * LANES)
     }
 }
 
 /// The multiply-add rate that all threads together reach, in GFLOP/s: the best of a few short trials.
 pub fn peak_gflops(cpu: &Cpu) -> f64 {
     const ROUNDS: usize = 2_000_000;
-    let flops = (cpu.threads() * ROUNDS * CHAINS * LANES * 2) as f64;
     let isa = cpu.isa();
+    let (_, in_a_round) = isa.run(MultiplyAdds { rounds: 1 });
+    let flops = (cpu.threads() * ROUNDS * in_a_round * 2) as f64;
     let trial = || {
         let start = Instant::now();
         cpu.parallel(cpu.threads(), &|_, _| {
