@@ -7,6 +7,8 @@ use super::tile::{TILE_COLUMNS, TILE_ROWS};
 
 /// Groups of rows that share what is read of the panels: a pair of them fills the first-level cache.
 pub(crate) const GROUPS: usize = 2;
+/// Rows of a tile that is one vector wide.
+pub(crate) const ROWS: usize = 12;
 /// Columns of two panels.
 pub(crate) const PAIR_COLUMNS: usize = 2 * TILE_COLUMNS;
 
@@ -52,6 +54,30 @@ impl Wide {
         unreachable!("there is no proof of AVX-512 on this architecture");
     }
 
+    /// `Y = leaky(Y0 + A B)` for a tile of [`ROWS`] rows and 16 columns. `Y0` is the bias, the same for all rows, or what Y
+    /// holds; leaky is x, or `slope * x` where that is larger.
+    ///
+    /// # Safety
+    /// Readable: `depth` floats in each row of `a`, `16 * depth` at `b`, 16 at `bias`. Writable: 16 floats in each row of `y`.
+    #[inline(always)]
+    pub(crate) unsafe fn multiply_rows(
+        self,
+        depth: usize,
+        (a, a_row): (*const f32, usize),
+        b: *const f32,
+        bias: Option<*const f32>,
+        slope: f32,
+        (y, y_row): (*mut f32, usize),
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `self` proves the instruction set; the rest is passed on from the caller.
+        unsafe {
+            avx512::multiply_rows(depth, (a, a_row), b, bias, slope, (y, y_row))
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("there is no proof of AVX-512 on this architecture");
+    }
+
     /// Rounds of multiply-adds on registers alone, to measure the peak: a sum, and how many a round has.
     pub(crate) fn multiply_adds(self, rounds: usize) -> (f32, usize) {
         #[cfg(target_arch = "x86_64")]
@@ -69,7 +95,7 @@ mod avx512 {
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    use super::{TILE_COLUMNS, TILE_ROWS};
+    use super::{ROWS, TILE_COLUMNS, TILE_ROWS};
     use crate::simd::{LANES, prefetch_read};
 
     /// Vectors of 16 floats in a row of the tile.
@@ -117,6 +143,40 @@ mod avx512 {
                     }
                 }
             }
+        }
+    }
+
+    /// # Safety
+    /// As for [`Wide::multiply_rows`](super::Wide::multiply_rows), on a CPU with AVX-512 F.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn multiply_rows(
+        depth: usize,
+        (a, a_row): (*const f32, usize),
+        b: *const f32,
+        bias: Option<*const f32>,
+        slope: f32,
+        (y, y_row): (*mut f32, usize),
+    ) {
+        let mut sums = [_mm512_setzero_ps(); ROWS];
+        for i in 0..ROWS {
+            // SAFETY: the caller gives a bias, or rows to begin with.
+            sums[i] = unsafe { _mm512_loadu_ps(bias.unwrap_or(y.add(i * y_row))) };
+        }
+        for step in 0..depth {
+            // SAFETY: the caller gives `depth` steps of both operands.
+            unsafe {
+                let columns = _mm512_loadu_ps(b.add(step * 2 * LANES));
+                for i in 0..ROWS {
+                    let row = _mm512_set1_ps(*a.add(i * a_row + step));
+                    sums[i] = _mm512_fmadd_ps(row, columns, sums[i]);
+                }
+            }
+        }
+        let slope = _mm512_set1_ps(slope);
+        for i in 0..ROWS {
+            let sum = _mm512_max_ps(sums[i], _mm512_mul_ps(slope, sums[i]));
+            // SAFETY: the caller gives 16 floats in each row.
+            unsafe { _mm512_storeu_ps(y.add(i * y_row), sum) };
         }
     }
 

@@ -1,10 +1,11 @@
 //! Small products for the rows of a few points: register tiles of 6 x 16, or 12 x 8 where there are 8 columns only.
 
+use crate::gemm::wide;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 
 /// Rows come in multiples of this; those past the last one hold numbers that nobody reads.
-pub(super) const ROW_UNIT: usize = 12;
+pub(super) const ROW_UNIT: usize = wide::ROWS;
 /// Columns of a packed panel; the last one may have half of them.
 pub(super) const PANEL: usize = 2 * LANES;
 /// Rows of a tile of a full panel.
@@ -93,7 +94,23 @@ impl Kernel for RowProduct<'_> {
         assert_eq!(self.panels.len(), self.depth * self.columns);
         assert!(self.bias.is_none_or(|bias| bias.len() == self.columns));
         for first in (0..self.columns).step_by(PANEL) {
-            if self.columns - first >= PANEL {
+            let full = self.columns - first >= PANEL;
+            if let (true, Some(wide)) = (full, s.wide()) {
+                for row in (0..rows).step_by(wide::ROWS) {
+                    let (at, b) = (row * self.columns + first, first * self.depth);
+                    // SAFETY: lengths were checked above, and rows are a multiple of `ROW_UNIT`.
+                    unsafe {
+                        wide.multiply_rows(
+                            self.depth,
+                            (self.a.as_ptr().add(row * self.depth), self.depth),
+                            self.panels.as_ptr().add(b),
+                            self.bias.map(|bias| bias.as_ptr().add(first)),
+                            self.slope,
+                            (self.y.as_mut_ptr().add(at), self.columns),
+                        );
+                    }
+                }
+            } else if full {
                 for row in (0..rows).step_by(TILE_ROWS) {
                     // SAFETY: lengths were checked above.
                     unsafe { self.tile::<S, TILE_ROWS, 2>(s, row, first) };
