@@ -93,6 +93,16 @@ def spconv_engine(args, inputs):
     return eager(args, model, torch.from_numpy(inputs["bev"]))
 
 
+def spconv_training_engine(args, inputs):
+    """Training steps of centerpoint-small, or with `--set backward=no` their forward passes."""
+    import torch
+    import torch_centerpoint
+
+    set_threads(torch, args.threads)
+    clouds = np.split(inputs["points"], np.cumsum(inputs["counts"].astype(int))[:-1])
+    return torch_centerpoint.training_step(clouds, backward="backward=no" not in args.set)
+
+
 def training_engine(args, inputs):
     """Forward and backward passes instead of inferences."""
     import torch
@@ -168,6 +178,7 @@ ENGINES = {
     "scipy": (points_engine, "scipy"),
     "small_gicp": (points_engine, "small_gicp"),
     "points": (points_engine, "torch", "torch_randlanet"),
+    "spconv-training": (spconv_training_engine, "spconv", "torch_centerpoint"),
     "spconv": (spconv_engine, "spconv", "torch_centerpoint"),
 }
 

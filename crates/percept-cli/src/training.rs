@@ -119,7 +119,8 @@ pub fn rehearsing(model: &Model, size: Option<[usize; 2]>) -> Result<Learner> {
     Learner::unjudged(model, &course, &options).map_err(blame_lesson)
 }
 
-fn blame_lesson(error: LessonError) -> Fail {
+/// Whose mistake it is that a network cannot be taught or judged.
+pub fn blame_lesson(error: LessonError) -> Fail {
     match error {
         LessonError::Graph(error) => Fail::from(error),
         error @ LessonError::OwnLoss { .. } => Fail::usage(error).hint("leave it out"),
@@ -131,6 +132,7 @@ fn blame_lesson(error: LessonError) -> Fail {
         error @ LessonError::Classes { .. } => {
             Fail::usage(error).hint("leave `classes` out, and it is taken from the data")
         }
+        error @ LessonError::Answers(_) => Fail::bad_input(error),
         error => Fail::usage(error),
     }
 }

@@ -10,6 +10,7 @@ use crate::egoexo::PairsError;
 use crate::error::FileError;
 use crate::images::RgbImage;
 use crate::masks::Rle;
+use crate::points::nuscenes::NuScenes;
 use crate::points::{LidarFrame, PointsError};
 
 /// The part that says where a sample was: x, y, z in metres, f64.
@@ -193,6 +194,18 @@ pub trait Samples: Send + Sync {
     /// The names of the classes that truth is told in; none where it tells none.
     fn classes(&self) -> &[String] {
         &[]
+    }
+
+    /// The numbers of the classes that occur in a sample, each once; none where it cannot be told without reading the sample.
+    /// Panics past the end, as indexing does.
+    fn occurring(&self, _index: usize) -> Vec<usize> {
+        Vec::new()
+    }
+
+    /// The keyframe that a sample is, where it comes from a nuScenes folder, whose tables tell more than its parts. Panics past
+    /// the end, as indexing does.
+    fn keyframe(&self, _index: usize) -> Option<(&NuScenes, usize)> {
+        None
     }
 
     /// What messages call a sample. Panics past the end, as indexing does.

@@ -54,8 +54,8 @@ pub use printing::{StorageRow, module_tree, storage_rows, storage_table};
 pub use quantized::INPUT_QUANTIZER;
 pub use tensor::{Tensor, TensorError, byte_length, element_count};
 pub use training::{
-    Backward, Differentiable, Differentiated, LEARNING_RATE, Optimiser, PART_SHARE, RANDOM_COUNTER,
-    StepPhase, Training, TrainingInParts, differentiate,
+    Backward, Differentiable, Differentiated, LEARNING_RATE, MOMENTUM, Optimiser, PART_SHARE,
+    RANDOM_COUNTER, StepPhase, Training, TrainingInParts, differentiate,
 };
 pub use types::{Initializer, ParamSpec, TensorType};
 pub use weights::{WeightError, WeightSource};

@@ -192,13 +192,17 @@ impl TrainConfig {
         let is_fine = self.clip_norm.is_none_or(|norm| norm > 0.0);
         SettingError::unless(is_fine, "clip_norm", self.clip_norm, "above 0")?;
         self.optimiser.check()?;
+        let cycles = self.schedule.brings_momentum();
+        let fits = !cycles || matches!(self.optimiser, OptimiserConfig::AdamW { .. });
+        let one_of = "adamw, whose momentum a cycle moves";
+        SettingError::unless(fits, "optimiser.kind", "sgd", one_of)?;
         self.schedule.check()
     }
 
     /// The rewrite that makes the training step.
     pub fn training(&self) -> Training {
         Training {
-            optimiser: self.optimiser.optimiser(),
+            optimiser: self.optimiser.optimiser(self.schedule.brings_momentum()),
             clip_norm: self.clip_norm,
         }
     }
@@ -326,6 +330,11 @@ mod tests {
             ("", "label_smoothing=1", "label_smoothing is 1.0"),
             ("", "parts=33", "parts is 33: expected 1 to the batch"),
             ("", "epochs", "`epochs` is no setting; write key=value"),
+            (
+                "schedule.warmup_epochs = 0",
+                "schedule.decay.kind=onecycle",
+                "optimiser.kind is \"sgd\": expected adamw",
+            ),
             ("epochs = ", "batch=1", "TOML parse error"),
             ("[schedule]\nrat = 1", "batch=1", "unknown field `rat`"),
         ] {

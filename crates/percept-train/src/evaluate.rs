@@ -9,7 +9,9 @@ use percept_engine::{Options, Outputs, Program};
 use percept_graph::{Tensor, WeightSource};
 use percept_kernels::Cpu;
 use percept_models::LessonError;
-use percept_models::lesson::{Asked, Figure, FigureTable, Goal, Judged, Lesson, NamedOutputs};
+use percept_models::lesson::{
+    Asked, Figure, FigureTable, Goal, Judged, Lesson, Metric, NamedOutputs,
+};
 
 use crate::TrainError;
 use crate::stepper::Stepper;
@@ -43,6 +45,18 @@ pub struct Evaluated {
 }
 
 impl Evaluated {
+    /// What a metric says, over so many samples.
+    pub fn by(metric: &dyn Metric, samples: u64, begun: Instant) -> Self {
+        Self {
+            goal: metric.goal(),
+            figures: metric.figures(),
+            tables: metric.tables(),
+            samples,
+            skipped: Vec::new(),
+            took: begun.elapsed(),
+        }
+    }
+
     /// The figure of this key.
     pub fn figure(&self, key: &str) -> Option<&Figure> {
         self.figures.iter().find(|figure| figure.key == key)
@@ -63,8 +77,27 @@ pub fn evaluate(
     options: &EvaluationOptions,
     mut on_batch: impl FnMut(u64),
 ) -> Result<Evaluated, TrainError> {
+    let mut metric = lesson.judge(&dataset);
+    evaluate_by(
+        &mut *metric,
+        lesson,
+        weights,
+        dataset,
+        options,
+        &mut on_batch,
+    )
+}
+
+/// The same with a metric that stays, for whoever wants its curves or the answers themselves.
+pub fn evaluate_by(
+    metric: &mut dyn Metric,
+    lesson: &dyn Lesson,
+    weights: Arc<dyn WeightSource>,
+    dataset: Arc<dyn Samples>,
+    options: &EvaluationOptions,
+    on_batch: &mut dyn FnMut(u64),
+) -> Result<Evaluated, TrainError> {
     let begun = Instant::now();
-    let mut metric = lesson.metric(dataset.classes());
     let mut samples = 0;
     let skipped = run_over(
         lesson,
@@ -80,12 +113,8 @@ pub fn evaluate(
         },
     )?;
     Ok(Evaluated {
-        goal: metric.goal(),
-        figures: metric.figures(),
-        tables: metric.tables(),
-        samples,
         skipped,
-        took: begun.elapsed(),
+        ..Evaluated::by(metric, samples, begun)
     })
 }
 
@@ -154,6 +183,10 @@ pub(crate) struct Pupil<'a> {
 impl Asked for Pupil<'_> {
     fn samples(&self) -> usize {
         self.training.len()
+    }
+
+    fn occurring(&self, sample: usize) -> Vec<usize> {
+        self.training.occurring(sample)
     }
 
     fn ask(

@@ -25,7 +25,7 @@ pub use batches::{BatchStream, Batches};
 pub use checkpoint::{CheckpointError, CheckpointFolder, CheckpointWriter, RunState, Snapshot};
 pub use config::{CheckpointConfig, ConfigError, TrainConfig};
 pub use error::TrainError;
-pub use evaluate::{Evaluated, EvaluationOptions, evaluate};
+pub use evaluate::{Evaluated, EvaluationOptions, evaluate, evaluate_by};
 pub use frozen::Frozen;
 pub use learner::Learner;
 pub use metrics::{MetricsError, MetricsLog, Phase, Record, read_metrics};

@@ -76,7 +76,8 @@ impl OptimiserConfig {
         SettingError::unless(is_fine, "optimiser.weight_decay", decay, "0 or more")
     }
 
-    pub(crate) fn optimiser(self) -> Optimiser {
+    /// The optimiser; `given_momentum` where the schedule brings the momentum of each step.
+    pub(crate) fn optimiser(self, given_momentum: bool) -> Optimiser {
         match self {
             Self::Sgd {
                 momentum,
@@ -95,6 +96,7 @@ impl OptimiserConfig {
                 betas,
                 eps,
                 weight_decay,
+                given_momentum,
             }),
         }
     }

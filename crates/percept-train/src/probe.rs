@@ -35,7 +35,11 @@ impl Probe {
         batch: &Batch,
         recording: Option<&mut Recording>,
     ) -> Result<(), TrainError> {
-        let first = StepInputs { done: 0, rate: 0.0 };
+        let first = StepInputs {
+            done: 0,
+            rate: 0.0,
+            momentum: 0.0,
+        };
         self.0.run(batch, first, recording).map(|_| ())
     }
 

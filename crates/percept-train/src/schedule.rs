@@ -58,6 +58,39 @@ pub enum Decay {
         #[serde(default)]
         floor: f64,
     },
+    /// Up and down once over the whole run, each along half a wave, with a momentum that goes the other way: the public
+    /// CenterPoint's. It rises by itself, so no warm-up precedes it.
+    OneCycle {
+        /// The share of the run in which the rate rises.
+        #[serde(default = "default_rise")]
+        rise: f64,
+        /// The share of the rate that it begins with.
+        #[serde(default = "default_from")]
+        from: f64,
+        /// Momentum at the lowest rate and at the highest.
+        #[serde(default = "default_momenta")]
+        momenta: [f64; 2],
+    },
+}
+
+fn default_rise() -> f64 {
+    0.4
+}
+
+fn default_from() -> f64 {
+    0.1
+}
+
+fn default_momenta() -> [f64; 2] {
+    [0.95, 0.85]
+}
+
+/// How much lower than at its beginning the rate of a cycle ends.
+const CYCLE_END: f64 = 1e-4;
+
+/// From one value to another along half a wave.
+fn half_wave(from: f64, to: f64, share: f64) -> f64 {
+    to + (from - to) * 0.5 * (1.0 + libm::cos(PI * share))
 }
 
 /// How long a run is.
@@ -67,6 +100,21 @@ pub enum Decay {
 pub struct RunLength {
     pub steps_per_epoch: u64,
     pub epochs: u64,
+}
+
+/// Where a step stands in a cycle: the share of its rise, or of its fall.
+enum Cycle {
+    Rising(f64),
+    Falling(f64),
+}
+
+fn cycle(step: f64, rise: f64, length: &RunLength) -> Cycle {
+    let whole = (length.epochs * length.steps_per_epoch) as f64;
+    let top = (rise * whole).floor();
+    match step < top {
+        true => Cycle::Rising(step / top),
+        false => Cycle::Falling(((step - top) / (whole - top).max(1.0)).min(1.0)),
+    }
 }
 
 impl Schedule {
@@ -105,6 +153,25 @@ impl Schedule {
                 let is_fine = (0.0..=self.rate).contains(&floor);
                 SettingError::unless(is_fine, "schedule.decay.floor", floor, "0 to the rate")
             }
+            Decay::OneCycle {
+                rise,
+                from,
+                momenta,
+            } => {
+                let alone = epochs == 0.0;
+                let none = "0, because a cycle rises by itself";
+                SettingError::unless(alone, "schedule.warmup_epochs", epochs, none)?;
+                let is_share = (0.0..=1.0).contains(&rise);
+                SettingError::unless(is_share, "schedule.decay.rise", rise, "0 to 1")?;
+                let is_share = (0.0..=1.0).contains(&from);
+                SettingError::unless(is_share, "schedule.decay.from", from, "0 to 1")?;
+                for momentum in momenta {
+                    let is_fine = (0.0..1.0).contains(&momentum);
+                    let setting = "schedule.decay.momenta";
+                    SettingError::unless(is_fine, setting, momentum, "0 to below 1")?;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -129,9 +196,33 @@ impl Schedule {
             Decay::Cosine { floor } => {
                 let whole = length.epochs as f64 * steps_per_epoch - warmup;
                 let share = ((step - warmup) / whole.max(1.0)).min(1.0);
-                floor + (self.rate - floor) * 0.5 * (1.0 + libm::cos(PI * share))
+                half_wave(self.rate, floor, share)
+            }
+            Decay::OneCycle { rise, from, .. } => {
+                let low = from * self.rate;
+                match cycle(step, rise, length) {
+                    Cycle::Rising(share) => half_wave(low, self.rate, share),
+                    Cycle::Falling(share) => half_wave(self.rate, CYCLE_END * low, share),
+                }
             }
         }
+    }
+
+    /// The momentum of a step, where the schedule moves it.
+    pub fn momentum_at(&self, step: u64, length: &RunLength) -> Option<f64> {
+        let Decay::OneCycle { rise, momenta, .. } = self.decay else {
+            return None;
+        };
+        let [slow, fast] = momenta;
+        Some(match cycle(step as f64, rise, length) {
+            Cycle::Rising(share) => half_wave(slow, fast, share),
+            Cycle::Falling(share) => half_wave(fast, slow, share),
+        })
+    }
+
+    /// Whether each step has a momentum of its own.
+    pub fn brings_momentum(&self) -> bool {
+        matches!(self.decay, Decay::OneCycle { .. })
     }
 }
 
@@ -201,6 +292,30 @@ mod tests {
         assert_rates(&Schedule::default(), &[(0, 1e-3), (1_000_000, 1e-3)]);
     }
 
+    /// fastai's cycle as OpenPCDet has it: from a tenth of the rate over 0.4 of the run, then down to a 100,000th.
+    #[test]
+    fn a_cycle_rises_and_falls_and_momentum_goes_the_other_way() {
+        let schedule: Schedule = toml::from_str("rate = 0.1\ndecay.kind = 'onecycle'").unwrap();
+        assert!(schedule.check().is_ok() && schedule.brings_momentum());
+        let lowest = 1e-6;
+        assert_rates(
+            &schedule,
+            &[
+                (0, 0.01),
+                (20, 0.055),
+                (40, 0.1),
+                (70, 0.5 * (0.1 + lowest)),
+                (100, lowest),
+                (u64::MAX, lowest),
+            ],
+        );
+        let momentum = |step| schedule.momentum_at(step, &LENGTH).unwrap();
+        for (step, expected) in [(0, 0.95), (20, 0.9), (40, 0.85), (70, 0.9), (100, 0.95)] {
+            assert!((momentum(step) - expected).abs() < 1e-12, "step {step}");
+        }
+        assert_eq!(Schedule::default().momentum_at(0, &LENGTH), None);
+    }
+
     #[test]
     fn schedules_are_pleasant_in_toml() {
         let text = "
@@ -244,6 +359,10 @@ mod tests {
         assert!(
             error("decay = { kind = 'step', every_epochs = 1, factor = -1 }").contains("factor")
         );
+        assert!(error("warmup_epochs = 1\ndecay.kind = 'onecycle'").contains("rises by itself"));
+        assert!(error("decay = { kind = 'onecycle', rise = 2 }").contains("rise is 2"));
+        let momenta = "decay = { kind = 'onecycle', momenta = [0.9, 1.0] }";
+        assert!(error(momenta).contains("momenta is 1.0"));
         assert!(Schedule::default().check().is_ok());
     }
 

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use percept_data::loader::Batch;
 use percept_data::random::key;
 use percept_engine::{EngineError, Options, Program, Recording, TrainStep};
-use percept_graph::{LEARNING_RATE, PART_SHARE, RANDOM_COUNTER, StateKind, Tensor, WeightSource};
+use percept_graph::{
+    LEARNING_RATE, MOMENTUM, PART_SHARE, RANDOM_COUNTER, StateKind, Tensor, WeightSource,
+};
 use percept_kernels::Cpu;
 use percept_models::lesson::{Lesson, TrainingGraph};
 
 use crate::evaluate::named;
 use crate::parameters::LearnedParameters;
-use crate::{Learner, TrainConfig, TrainError};
+use crate::{Learner, RunLength, Schedule, TrainConfig, TrainError};
 
 /// The counters of dropout are i32, but older runs had them as f32, which count exactly to here: a resumed run goes on with
 /// the same numbers.
@@ -54,6 +56,25 @@ pub(crate) struct StepInputs {
     pub done: u64,
     /// The learning rate.
     pub rate: f64,
+    /// The momentum, where the optimiser is given one.
+    pub momentum: f64,
+}
+
+impl StepInputs {
+    /// Of the step behind `done` others.
+    pub(crate) fn behind(done: u64, schedule: &Schedule, length: &RunLength) -> Self {
+        Self {
+            done,
+            rate: schedule.rate_at(done, length),
+            momentum: schedule.momentum_at(done, length).unwrap_or(0.0),
+        }
+    }
+
+    /// As the graphs take them, by name.
+    fn scalars(&self) -> [(&'static str, Tensor<'static>); 2] {
+        [(LEARNING_RATE, self.rate), (MOMENTUM, self.momentum)]
+            .map(|(name, value)| (name, Tensor::scalar(value as f32)))
+    }
 }
 
 impl Stepper {
@@ -95,11 +116,11 @@ impl Stepper {
         let outcome = variant.gradients(
             &*self.lesson,
             batch,
-            inputs.rate,
+            &inputs,
             |part| random_counter(self.seed, first_counter + part),
             recording,
         )?;
-        variant.update(inputs.rate)?;
+        variant.update(&inputs)?;
         Ok(outcome)
     }
 
@@ -194,15 +215,17 @@ impl Variant {
         &mut self,
         lesson: &dyn Lesson,
         batch: &Batch,
-        rate: f64,
+        inputs: &StepInputs,
         counter: impl Fn(u64) -> Tensor<'static>,
         mut recording: Option<&mut Recording>,
     ) -> Result<StepOutcome, TrainError> {
         let mut outcome = StepOutcome::default();
         for (number, part) in (0..).zip(&batch.parts) {
             let share = part.samples as f64 / batch.samples.len() as f64;
+            let [rate, momentum] = inputs.scalars();
             let scalars = [
-                (LEARNING_RATE, Tensor::scalar(rate as f32)),
+                rate,
+                momentum,
                 (PART_SHARE, Tensor::scalar(share as f32)),
                 (RANDOM_COUNTER, counter(number)),
             ];
@@ -235,7 +258,7 @@ impl Variant {
     }
 
     /// Moves the parameters by the sums of the parts' gradients, which begin at zero again.
-    fn update(&mut self, rate: f64) -> Result<(), EngineError> {
+    fn update(&mut self, numbers: &StepInputs) -> Result<(), EngineError> {
         let Some(update) = &mut self.update else {
             return Ok(());
         };
@@ -249,9 +272,10 @@ impl Variant {
             .collect();
         let mut inputs = Vec::new();
         for name in &names {
-            let tensor = match name.as_str() {
-                LEARNING_RATE => Tensor::scalar(rate as f32),
-                name => self.network.state(name)?,
+            let scalar = numbers.scalars().into_iter().find(|(n, _)| n == name);
+            let tensor = match scalar {
+                Some((_, scalar)) => scalar,
+                None => self.network.state(name)?,
             };
             inputs.push((name.as_str(), tensor));
         }
@@ -264,7 +288,7 @@ impl Variant {
             self.network.set_state(name, &update.state(name)?)?;
         }
         for (name, mut sum) in inputs {
-            if name != LEARNING_RATE {
+            if ![LEARNING_RATE, MOMENTUM].contains(&name) {
                 sum.values_mut::<f32>()?.fill(0.0);
                 self.network.set_state(name, &sum)?;
             }

@@ -3,20 +3,24 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Instant;
 
 use clap::ValueEnum;
+use percept_data::points::nuscenes::NuScenes;
 use percept_data::{Sample, SampleError, Samples};
-use percept_models::lesson::{FigureTable, FigureValue};
+use percept_graph::WeightSource;
+use percept_models::lesson::{Curves, FigureTable, FigureValue, Lesson, Metric};
+use percept_picture::{Axis, Chart, Panel, Picture, Series};
 use percept_report::Table;
-use percept_train::{Evaluated, EvaluationOptions, evaluate};
+use percept_train::{Evaluated, EvaluationOptions, evaluate_by};
 use serde_json::json;
 
 use crate::fail::{Fail, Result};
 use crate::model::ModelArgs;
 use crate::options::Common;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, write_picture};
 use crate::progress;
-use crate::training::{Settled, Sources, blame, settings_of_checkpoint, settle};
+use crate::training::{Settled, Sources, blame, blame_lesson, settings_of_checkpoint, settle};
 
 /// Test a network by its metric: of a classifier top-1, top-5, every class, the most confused pairs
 #[derive(clap::Args)]
@@ -26,6 +30,8 @@ use crate::training::{Settled, Sources, blame, settings_of_checkpoint, settle};
   percept eval resnet18 --weights seeded                                what no training is worth
   percept eval resnet50 --weights resnet50.pth --data imagenet --json
   percept eval randlanet --data sequences/08 --split whole              every scan of a folder, by class and by distance
+  percept eval centerpoint-small --data nuscenes --split whole --save answers.json --curves curves.png
+  percept eval centerpoint --data nuscenes --results answers.json       somebody's answers, without the network
 
 A checkpoint of `percept train` knows its network's settings, its sizes and its data; other weights need --set and
 --data where the defaults do not fit.")]
@@ -36,9 +42,18 @@ pub struct Args {
     /// SemanticKITTI's layout, or .bin and .label files [default: those of the run, or what is built in]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Which samples
-    #[arg(long, value_enum, default_value = "testing")]
-    split: SplitArg,
+    /// Which samples [default: testing, with --results whole]
+    #[arg(long, value_enum)]
+    split: Option<SplitArg>,
+    /// Judge the answers of a file in the public layout (of detectors nuScenes') instead of the network's
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["weights", "save"])]
+    results: Option<PathBuf>,
+    /// Write the network's answers in that layout
+    #[arg(long, value_name = "FILE")]
+    save: Option<PathBuf>,
+    /// Draw the metric's curves, such as precision over recall, as .png or .svg
+    #[arg(long, value_name = "FILE")]
+    curves: Option<PathBuf>,
     /// Samples at once [default: what suits the network]
     #[arg(long, value_name = "N")]
     batch: Option<usize>,
@@ -71,6 +86,11 @@ impl Joined {
 }
 
 impl Samples for Joined {
+    fn keyframe(&self, index: usize) -> Option<(&NuScenes, usize)> {
+        let (part, within) = self.find(index);
+        part.keyframe(within)
+    }
+
     fn len(&self) -> usize {
         self.0.iter().map(|part| part.len()).sum()
     }
@@ -109,29 +129,44 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         data,
         ..
     } = settled;
-    let weights = network.load(&model, common)?;
-    let dataset = match args.split {
+    let split = args.split.unwrap_or(match args.results {
+        Some(_) => SplitArg::Whole,
+        None => SplitArg::Testing,
+    });
+    let dataset: Arc<dyn Samples> = match split {
         SplitArg::Testing => data.testing,
         SplitArg::Training => data.training,
         SplitArg::Whole => Arc::new(Joined([data.training, data.testing])),
     };
-    let (lesson, source) = (&*learner.lesson, weights.describe());
+    let lesson = &*learner.lesson;
     if dataset.is_empty() {
         let nothing = format!("there are no {} to judge by", lesson.samples());
         return Err(Fail::bad_input(nothing).hint("--split whole takes all that there are"));
     }
-    let options = EvaluationOptions {
-        batch: args.batch.unwrap_or(lesson.judged_at_once()),
-        threads: common.cpu()?.threads(),
-        strict: args.strict,
-    };
     let classes = dataset.classes().len();
-    let bar = progress::bar(common, dataset.len(), "testing");
-    let evaluated = evaluate(lesson, weights, dataset, &options, |done| {
-        bar.set_position(done);
-    });
-    bar.finish_and_clear();
-    let evaluated = evaluated.map_err(blame)?;
+    let (metric, evaluated, source) = match &args.results {
+        Some(path) => {
+            let begun = Instant::now();
+            let metric = lesson.judge_file(&dataset, path).map_err(blame_lesson)?;
+            let evaluated = Evaluated::by(&*metric, dataset.len() as u64, begun);
+            (metric, evaluated, path.display().to_string())
+        }
+        None => {
+            let weights = network.load(&model, common)?;
+            let source = weights.describe();
+            let (metric, evaluated) = ask(args, common, lesson, weights, dataset)?;
+            (metric, evaluated, source)
+        }
+    };
+    if let Some(fault) = metric.fault() {
+        return Err(Fail::bad_input(fault));
+    }
+    if let Some(path) = &args.save {
+        metric.save(path).map_err(blame_lesson)?;
+    }
+    if let Some(path) = &args.curves {
+        write_picture(path, &drawn(&network.model, &*metric)?)?;
+    }
     for sample in &evaluated.skipped {
         common.note(format_args!("skipped: {sample}"));
     }
@@ -142,6 +177,60 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         classes,
         &evaluated,
     ))
+}
+
+/// Runs the network over the samples.
+fn ask(
+    args: &Args,
+    common: &Common,
+    lesson: &dyn Lesson,
+    weights: Arc<dyn WeightSource>,
+    dataset: Arc<dyn Samples>,
+) -> Result<(Box<dyn Metric>, Evaluated)> {
+    let options = EvaluationOptions {
+        batch: args.batch.unwrap_or(lesson.judged_at_once()),
+        threads: common.cpu()?.threads(),
+        strict: args.strict,
+    };
+    let bar = progress::bar(common, dataset.len(), "testing");
+    let mut metric = lesson.judge(&dataset);
+    let mut on_batch = |done| bar.set_position(done);
+    let evaluated = evaluate_by(
+        &mut *metric,
+        lesson,
+        weights,
+        dataset,
+        &options,
+        &mut on_batch,
+    );
+    bar.finish_and_clear();
+    Ok((metric, evaluated.map_err(blame)?))
+}
+
+/// The curves of a metric, a panel each.
+fn drawn(model: &str, metric: &dyn Metric) -> Result<Picture> {
+    let curves = metric.curves();
+    if curves.is_empty() {
+        let nothing = format!("the metric of {model} has no curves to draw");
+        return Err(Fail::usage(nothing).hint("leave --curves out"));
+    }
+    let panel = |curves: &Curves| Panel {
+        title: curves.title.clone(),
+        x: Axis::linear(curves.x),
+        y: Axis::linear(curves.y),
+        series: curves
+            .lines
+            .iter()
+            .map(|(name, points)| Series::line(name, points.clone()))
+            .collect(),
+        ..Panel::default()
+    };
+    let chart = Chart {
+        title: model.to_owned(),
+        panels: curves.iter().map(panel).collect(),
+        columns: 0,
+    };
+    Ok(chart.draw())
 }
 
 fn report(

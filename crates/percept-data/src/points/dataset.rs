@@ -3,7 +3,7 @@ use std::path::{Path, PathBuf};
 
 use super::cloud::{read_merged_f16, read_nuscenes_cloud, read_velodyne};
 use super::error::PointsError;
-use super::frame::{LidarConvention, LidarFrame};
+use super::frame::{LidarConvention, LidarFrame, ObjectClass};
 use super::keyframe::{ANNOTATION_FILE, is_keyframe_folder, read_boxes, read_keyframe_folder};
 use super::label::read_labels_for;
 use super::nuscenes::{NuScenes, find_table_folder};
@@ -52,6 +52,17 @@ impl LidarDataset {
             Self::SemanticKitti(dataset) => dataset.frames(),
             Self::Keyframe(_) | Self::SingleCloud(_) => 1,
         }
+    }
+
+    /// The detection classes that are annotated in frame `index`, each once, in the order of their numbers. Only the tables of
+    /// a nuScenes folder tell; elsewhere, and where they contradict themselves, there are none.
+    pub fn classes_in(&self, index: usize) -> Vec<ObjectClass> {
+        let Self::NuScenes(dataset) = self else {
+            return Vec::new();
+        };
+        let annotations = dataset.annotations(index).unwrap_or_default();
+        let occurs = |class: &ObjectClass| annotations.iter().any(|a| a.class == Some(*class));
+        ObjectClass::ALL.into_iter().filter(occurs).collect()
     }
 
     /// Frame `index`; nuScenes folders merge up to `sweeps` sweeps, other layouts have one.

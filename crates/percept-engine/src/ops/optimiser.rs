@@ -1,6 +1,6 @@
 //! The optimiser's ops: state that moves in place.
 //!
-//! Operands: weight, gradient, moments, learning rate, steps (AdamW), and a clip factor or not.
+//! Operands: weight, gradient, moments, learning rate, steps (AdamW), momentum (AdamW, where given), and a clip factor or not.
 
 use percept_graph::{AdamW, ClipFactor, Sgd};
 use percept_kernels::optimiser::{self, AdamWStep, SgdStep};
@@ -63,10 +63,25 @@ impl Execute for Sgd {
     }
 }
 
-fn adam_w_step(op: &AdamW, rate: f64, count: f64, clip: Option<f64>) -> AdamWStep {
+/// The position of the momentum that is given, and that of a clip factor.
+fn adam_w_extras(op: &AdamW) -> (Option<usize>, usize) {
+    match op.given_momentum {
+        true => (Some(6), 7),
+        false => (None, 6),
+    }
+}
+
+fn adam_w_step(
+    op: &AdamW,
+    rate: f64,
+    count: f64,
+    momentum: Option<f64>,
+    clip: Option<f64>,
+) -> AdamWStep {
+    let [beta1, beta2] = op.betas.map(f64::from);
     AdamWStep {
         rate,
-        betas: op.betas.map(f64::from),
+        betas: [momentum.unwrap_or(beta1), beta2],
         eps: f64::from(op.eps),
         weight_decay: f64::from(op.weight_decay),
         count,
@@ -77,10 +92,12 @@ fn adam_w_step(op: &AdamW, rate: f64, count: f64, clip: Option<f64>) -> AdamWSte
 impl Execute for AdamW {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let (op, updates) = (*self, self.updates());
-        let clip = (at.inputs.len() > 6).then_some(6);
+        let (momentum, clip) = adam_w_extras(self);
+        let clip = (at.inputs.len() > clip).then_some(clip);
         Ok(Kernel::new(move |cpu, io| {
+            let momentum = momentum.map(|position| io.number(position)).transpose()?;
             let clip = clip.map(|position| io.number(position)).transpose()?;
-            let step = adam_w_step(&op, io.number(4)?, io.number(5)?, clip);
+            let step = adam_w_step(&op, io.number(4)?, io.number(5)?, momentum, clip);
             let gradient = io.read(1)?;
             for &(output, operand) in updates {
                 io.modify::<f32>(output, operand)?;
@@ -93,7 +110,10 @@ impl Execute for AdamW {
 
     fn reference<T: Real>(&self, run: &mut Reference<'_, T>) -> Result<(), String> {
         let number = |position, otherwise| run.number(position).unwrap_or(otherwise);
-        let step = adam_w_step(self, number(4, 0.0), number(5, 1.0), run.number(6));
+        let (momentum, clip) = adam_w_extras(self);
+        let momentum = momentum.and_then(|position| run.number(position));
+        let clip = run.number(clip);
+        let step = adam_w_step(self, number(4, 0.0), number(5, 1.0), momentum, clip);
         let gradient = run.arg(1);
         run.start(self.updates());
         let [weight, first, second] = run.y_each();

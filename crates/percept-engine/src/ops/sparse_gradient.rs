@@ -1,32 +1,46 @@
 //! The gradients of sparse convolution, over the rulebooks of the forward pass, and the way back from a dense map.
 
-use percept_graph::{DenseToSparse, SparseConv3dInputGradient, SparseConv3dWeightGradient};
+use percept_graph::{
+    DenseToSparse, SparseConv3d, SparseConv3dInputGradient, SparseConv3dWeightGradient, Window3d,
+};
 use percept_kernels::gradient;
 use percept_kernels::reference::{self, Real};
-use percept_kernels::sparse::{self, DenseShape, Rulebook};
+use percept_kernels::sparse::{self, DenseShape, InputPairs, SparseConvShape};
 
 use super::reference::index;
 use super::sparse::{pairs, shape};
 use super::{Execute, Prepare, Reference};
 use crate::EngineError;
 use crate::kernel::Kernel;
-use crate::operands::Operands;
 
-/// The rulebook whose pairs and starts are these operands.
-fn rulebook(io: &Operands<'_>, pairs: usize, starts: usize) -> Result<Rulebook, String> {
-    Ok(Rulebook {
-        pairs: io.read(pairs)?.to_vec(),
-        starts: io.read(starts)?.to_vec(),
-    })
+/// Whether every site reads the sites around it, and is read by them at the opposite taps.
+fn reads_both_ways(conv: &SparseConv3d) -> bool {
+    let Window3d {
+        kernel,
+        stride,
+        padding,
+    } = conv.window;
+    let is_centred = (0..3).all(|axis| kernel[axis] == 2 * padding[axis] + 1);
+    conv.submanifold && stride == [1; 3] && is_centred
 }
 
 impl Execute for SparseConv3dInputGradient {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let (shape, rows) = (shape(&self.conv), at.y()[0]);
+        let both_ways = reads_both_ways(&self.conv);
         Ok(Kernel::new(move |cpu, io| {
-            let (dy, weight, book) = (io.read(0)?, io.read(3)?, rulebook(io, 1, 2)?);
-            let turned = sparse::transposed_rulebook(&book, shape.taps, rows, shape.block_rows);
-            sparse::input_gradient(cpu, &shape, weight, dy, &turned, io.write(0)?);
+            let (dy, weight) = (io.read(0)?, io.read(3)?);
+            let (pairs, starts) = (io.read(1)?, io.read(2)?);
+            let SparseConvShape {
+                taps, block_rows, ..
+            } = shape;
+            let turned = (!both_ways)
+                .then(|| sparse::transposed_rulebook(pairs, starts, taps, rows, block_rows));
+            let pairs = match &turned {
+                Some(turned) => InputPairs::Transposed(turned),
+                None => InputPairs::Opposite(pairs, starts),
+            };
+            sparse::input_gradient(cpu, &shape, weight, dy, &pairs, io.write(0)?);
             Ok(())
         }))
     }
@@ -44,8 +58,8 @@ impl Execute for SparseConv3dWeightGradient {
     fn prepare(&self, _: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let shape = shape(&self.conv);
         Ok(Kernel::new(move |cpu, io| {
-            let (x, dy, book) = (io.read(0)?, io.read(1)?, rulebook(io, 2, 3)?);
-            sparse::weight_gradient(cpu, &shape, x, dy, &book, io.write(0)?);
+            let (x, dy, pairs, starts) = (io.read(0)?, io.read(1)?, io.read(2)?, io.read(3)?);
+            sparse::weight_gradient(cpu, &shape, x, dy, pairs, starts, io.write(0)?);
             Ok(())
         }))
     }

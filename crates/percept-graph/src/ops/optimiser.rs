@@ -2,7 +2,7 @@
 //!
 //! `Sgd`: g += decay · w; v = momentum · v + g; w -= rate · (v, or g + momentum · v with Nesterov's momentum).
 //! `AdamW`: w -= rate · decay · w; m = β₁ m + (1 - β₁) g; v = β₂ v + (1 - β₂) g²; with t the steps so far,
-//! w -= rate / (1 - β₁ᵗ) · m / (sqrt(v / (1 - β₂ᵗ)) + eps).
+//! w -= rate / (1 - β₁ᵗ) · m / (sqrt(v / (1 - β₂ᵗ)) + eps). β₁ may be given anew at every step.
 //! `ClipFactor`: min(1, max_norm / (‖all gradients‖ + 1e-6)).
 
 use super::{Operator, behind_the_loss};
@@ -42,14 +42,16 @@ impl Operator for Sgd {
     }
 }
 
-/// Adam with decoupled weight decay. Inputs: weight, gradient, first and second moment, learning rate, steps, clip factor (or
-/// not). Outputs: weight, first and second moment.
+/// Adam with decoupled weight decay. Inputs: weight, gradient, first and second moment, learning rate, steps, momentum (where
+/// it is given), clip factor (or not). Outputs: weight, first and second moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub struct AdamW {
     pub betas: [f32; 2],
     pub eps: f32,
     pub weight_decay: f32,
+    /// Whether each step brings its own β₁, as a one-cycle schedule does.
+    pub given_momentum: bool,
 }
 
 /// PyTorch's defaults.
@@ -59,6 +61,7 @@ impl Default for AdamW {
             betas: [0.9, 0.999],
             eps: 1e-8,
             weight_decay: 0.01,
+            given_momentum: false,
         }
     }
 }
@@ -69,7 +72,7 @@ impl Operator for AdamW {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
-        updated(inputs, 2, 2)
+        updated(inputs, 2, 2 + usize::from(self.given_momentum))
     }
 
     fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
@@ -81,8 +84,14 @@ impl Operator for AdamW {
             betas,
             eps,
             weight_decay,
+            given_momentum,
         } = self;
-        format!("AdamW(betas={betas:?}, eps={eps}, weight_decay={weight_decay})")
+        let given = if *given_momentum {
+            ", given_momentum"
+        } else {
+            ""
+        };
+        format!("AdamW(betas={betas:?}, eps={eps}, weight_decay={weight_decay}{given})")
     }
 }
 

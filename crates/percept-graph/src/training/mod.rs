@@ -12,7 +12,7 @@ mod state;
 
 pub use backward::{Backward, Differentiable};
 pub use differentiate::{Differentiated, differentiate};
-pub use optimise::{LEARNING_RATE, Optimiser, Training};
+pub use optimise::{LEARNING_RATE, MOMENTUM, Optimiser, Training};
 pub use parts::{PART_SHARE, TrainingInParts};
 pub use phase::StepPhase;
 pub use state::RANDOM_COUNTER;

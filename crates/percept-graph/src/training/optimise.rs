@@ -8,6 +8,9 @@ use crate::{Builder, GraphError, TensorType};
 /// The input that the updates scale their steps with.
 pub const LEARNING_RATE: &str = "learning_rate";
 
+/// The input with the momentum of a step, where the [`Optimiser`] is [given](AdamW::given_momentum) one.
+pub const MOMENTUM: &str = "momentum";
+
 /// How parameters follow their gradients.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[allow(missing_docs)]
@@ -25,12 +28,19 @@ pub struct Training {
     pub clip_norm: Option<f32>,
 }
 
+/// What every update reads beside its own tensors.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Numbers {
+    rate: ValueId,
+    momentum: Option<ValueId>,
+}
+
 impl Training {
     /// The training step of a graph whose output `loss` is to fall. `trains` says by their names which parameters and running
     /// statistics move, and which dropouts drop.
     ///
     /// The step has the graph's own inputs and outputs and one more input, [`LEARNING_RATE`]; with dropout another one,
-    /// [`RANDOM_COUNTER`](super::RANDOM_COUNTER).
+    /// [`RANDOM_COUNTER`](super::RANDOM_COUNTER), and with an optimiser that is given its momentum [`MOMENTUM`].
     pub fn graph(
         &self,
         graph: Graph,
@@ -49,15 +59,28 @@ impl Training {
         let differentiated = differentiate(graph, loss, &wrt)?;
         let gradients = differentiated.gradients;
         let mut b = Builder::resume(differentiated.graph);
-        let rate = b.input(LEARNING_RATE, []);
+        let numbers = self.numbers(&mut b);
         let pair = |&weight: &ValueId| Some((weight, *gradients.get(&weight)?));
         let pairs: Vec<_> = wrt.iter().filter_map(pair).collect();
-        self.update_all(&mut b, &pairs, rate);
+        self.update_all(&mut b, &pairs, numbers);
         b.finish()
     }
 
+    /// The inputs that every update reads.
+    pub(super) fn numbers(&self, b: &mut Builder) -> Numbers {
+        let rate = b.input(LEARNING_RATE, []);
+        let is_given = matches!(self.optimiser, Optimiser::AdamW(adam) if adam.given_momentum);
+        let momentum = is_given.then(|| b.input(MOMENTUM, []));
+        Numbers { rate, momentum }
+    }
+
     /// Moves parameters by their gradients, given as (parameter, gradient).
-    pub(super) fn update_all(&self, b: &mut Builder, pairs: &[(ValueId, ValueId)], rate: ValueId) {
+    pub(super) fn update_all(
+        &self,
+        b: &mut Builder,
+        pairs: &[(ValueId, ValueId)],
+        numbers: Numbers,
+    ) {
         let all: Vec<ValueId> = pairs.iter().map(|&(_, gradient)| gradient).collect();
         let clip = self.clip_norm.map(|max_norm| {
             let op = ClipFactor { max_norm };
@@ -68,19 +91,19 @@ impl Training {
             Optimiser::AdamW(_) => Some(step_count(b)),
         };
         for &(weight, gradient) in pairs {
-            self.update(b, weight, gradient, rate, count, clip);
+            let Numbers { rate, momentum } = numbers;
+            let numbers = [Some(rate), count, momentum, clip];
+            self.update(b, weight, gradient, numbers.into_iter().flatten());
         }
     }
 
-    /// Moves one parameter. Operands: weight, gradient, moments, learning rate, and then what there is.
+    /// Moves one parameter. Operands: weight, gradient, moments, and then the numbers that there are.
     fn update(
         &self,
         b: &mut Builder,
         weight: ValueId,
         gradient: ValueId,
-        rate: ValueId,
-        count: Option<ValueId>,
-        clip: Option<ValueId>,
+        numbers: impl Iterator<Item = ValueId>,
     ) {
         let name = name_of(b.graph(), weight);
         let ty = b.graph().value(weight).ty.clone();
@@ -97,9 +120,7 @@ impl Training {
         let operands: Vec<ValueId> = [weight, gradient]
             .into_iter()
             .chain(moving[1..].iter().copied())
-            .chain([rate])
-            .chain(count)
-            .chain(clip)
+            .chain(numbers)
             .collect();
         let moved = b.append(ScopeId(0), &format!("optimiser.{name}"), op, &operands, &[]);
         for (state, next) in moving.into_iter().zip(moved) {
@@ -176,6 +197,17 @@ mod tests {
         );
         let inputs: Vec<&str> = graph.inputs().iter().map(|i| i.name.as_str()).collect();
         assert_eq!(inputs, ["x", LEARNING_RATE]);
+    }
+
+    #[test]
+    fn momentum_that_is_given_is_an_input() {
+        let given = AdamW {
+            given_momentum: true,
+            ..AdamW::default()
+        };
+        let graph = step(Optimiser::AdamW(given), Some(1.0));
+        let inputs: Vec<&str> = graph.inputs().iter().map(|i| i.name.as_str()).collect();
+        assert_eq!(inputs, ["x", LEARNING_RATE, MOMENTUM]);
     }
 
     #[test]

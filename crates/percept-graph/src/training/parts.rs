@@ -4,7 +4,7 @@ use super::differentiate;
 use super::optimise::Training;
 use crate::graph::{Graph, ScopeId, State, StateKind};
 use crate::ops::{Binary, BinaryKind};
-use crate::{Builder, GraphError, LEARNING_RATE};
+use crate::{Builder, GraphError};
 
 /// The input that weighs a part: its share of the batch.
 pub const PART_SHARE: &str = "part_share";
@@ -15,7 +15,7 @@ pub struct TrainingInParts {
     /// Has the graph's own inputs and outputs, and the input [`PART_SHARE`]. A run adds the gradients of a part, by its share,
     /// to the state `NAME.gradient` of every parameter that trains.
     pub gradients: Graph,
-    /// Takes these sums as inputs of the same names, and [`LEARNING_RATE`], and moves the parameters, which are state of both.
+    /// Takes these sums as inputs of the same names, and [`LEARNING_RATE`](super::LEARNING_RATE), and moves the parameters, which are state of both.
     pub update: Graph,
 }
 
@@ -70,13 +70,13 @@ impl Training {
         let gradients = b.finish()?;
 
         let mut b = Builder::new("Update");
-        let rate = b.input(LEARNING_RATE, []);
+        let numbers = self.numbers(&mut b);
         let mut pairs = Vec::new();
         for (name, ty) in learning {
             let gradient = b.input(&format!("{name}.gradient"), ty.shape.clone());
             pairs.push((b.add_state(&name, StateKind::Parameter, ty), gradient));
         }
-        self.update_all(&mut b, &pairs, rate);
+        self.update_all(&mut b, &pairs, numbers);
         let update = b.finish()?;
         Ok(TrainingInParts { gradients, update })
     }
@@ -85,7 +85,7 @@ impl Training {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{AdamW, Dim, Optimiser, Reduce, ReduceKind};
+    use crate::{AdamW, Dim, LEARNING_RATE, Optimiser, Reduce, ReduceKind};
 
     #[test]
     fn sums_and_parameters_are_known_by_the_same_names_on_both_sides() {

@@ -10,12 +10,14 @@ mod dense;
 mod gradient;
 mod rulebook;
 mod sites;
+mod weight_gradient;
 
 pub use conv::{PackedSparseConv, SparseConvShape, sparse_conv};
 pub use dense::{DenseShape, to_dense};
-pub use gradient::{input_gradient, transposed_rulebook, weight_gradient};
+pub use gradient::{InputPairs, input_gradient, transposed_rulebook};
 pub use rulebook::{Rulebook, rulebook};
 pub use sites::output_sites;
+pub use weight_gradient::weight_gradient;
 
 use thiserror::Error;
 

@@ -91,6 +91,17 @@ impl Case {
         rulebook(cpu, window, *cells, sites, output_sites, shape.block_rows).unwrap()
     }
 
+    /// Whether every site reads the sites around it.
+    fn is_submanifold(&self) -> bool {
+        let Window {
+            kernel,
+            stride,
+            padding,
+        } = self.window;
+        let is_centred = (0..3).all(|axis| kernel[axis] == 2 * padding[axis] + 1);
+        self.output_sites == self.sites && stride == [1; 3] && is_centred
+    }
+
     fn x(&self) -> Vec<f32> {
         numbers(self.seed, self.sites.len() / 4 * self.shape.in_channels)
     }
@@ -190,11 +201,26 @@ proptest! {
             let cpu = Cpu::with_isa(2, isa).unwrap();
             let book = case.rulebook(&cpu);
             let rows = case.sites.len() / 4;
-            let turned = transposed_rulebook(&book, case.shape.taps, rows, case.shape.block_rows);
+            let Rulebook { pairs, starts } = &book;
+            let SparseConvShape { taps, block_rows, .. } = case.shape;
+            let turned = transposed_rulebook(pairs, starts, taps, rows, block_rows);
+            for group in turned.starts.windows(2) {
+                let group = &turned.pairs[2 * group[0] as usize..2 * group[1] as usize];
+                prop_assert!(group.as_chunks::<2>().0.is_sorted());
+            }
+            let turned = InputPairs::Transposed(&turned);
             let mut dx = vec![f32::NAN; x.len()];
             input_gradient(&cpu, &case.shape, &weight, &dy, &turned, &mut dx);
+            if case.is_submanifold() {
+                let mut opposite = vec![f32::NAN; x.len()];
+                let pairs = InputPairs::Opposite(pairs, starts);
+                input_gradient(&cpu, &case.shape, &weight, &dy, &pairs, &mut opposite);
+                for (a, b) in dx.iter().zip(&opposite) {
+                    prop_assert!((a - b).abs() < 1e-4, "{} instead of {}", b, a);
+                }
+            }
             let mut dweight = vec![f32::NAN; weight.len()];
-            weight_gradient(&cpu, &case.shape, &x, &dy, &book, &mut dweight);
+            weight_gradient(&cpu, &case.shape, &x, &dy, pairs, starts, &mut dweight);
             for at in (0..x.len()).step_by(x.len() / 7 + 1) {
                 let expected = slope(&wide_x, at, &|x| loss(x, &wide_weight));
                 prop_assert!((f64::from(dx[at]) - expected).abs() < 1e-3, "dx[{}] = {} instead of {}", at, dx[at], expected);

@@ -1,5 +1,7 @@
 //! How answers are judged: a metric hears every batch and gives named figures, one of which decides what is best.
 
+use std::path::Path;
+
 use percept_data::Example;
 use serde_json::{Map, Value, json};
 
@@ -30,6 +32,34 @@ pub trait Metric: Send {
     fn tables(&self) -> Vec<FigureTable> {
         Vec::new()
     }
+
+    /// Figures that people look at as lines, such as precision over recall.
+    fn curves(&self) -> Vec<Curves> {
+        Vec::new()
+    }
+
+    /// Why there are no figures, where truth or answers cannot be judged.
+    fn fault(&self) -> Option<String> {
+        None
+    }
+
+    /// Writes the answers so far as a file in a public layout.
+    fn save(&self, _path: &Path) -> Result<(), LessonError> {
+        Err(LessonError::NoAnswerFile)
+    }
+}
+
+/// Lines over one pair of axes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Curves {
+    /// What they show.
+    pub title: String,
+    /// What the axes are.
+    pub x: &'static str,
+    /// What the axes are.
+    pub y: &'static str,
+    /// The lines, by name.
+    pub lines: Vec<(String, Vec<[f64; 2]>)>,
 }
 
 /// Which of two values is better.

@@ -8,17 +8,18 @@ mod metric;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use percept_data::loader::EpochPlan;
-use percept_data::{Example, Prepare, SettingError};
+use percept_data::{Example, Prepare, Samples, SettingError};
 use percept_graph::{Graph, GraphError, Tensor, TensorError};
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 pub use accuracy::Accuracy;
 pub use classifier::{CLASSIFIER, Classifier};
-pub use metric::{Better, Column, Figure, FigureTable, FigureValue, Goal, Judged, Metric};
+pub use metric::{Better, Column, Curves, Figure, FigureTable, FigureValue, Goal, Judged, Metric};
 
 use crate::Model;
 
@@ -123,6 +124,12 @@ pub enum LessonError {
     /// A tensor of another type.
     #[error(transparent)]
     Tensor(#[from] TensorError),
+    /// Answers in a file, or truth, that cannot be judged.
+    #[error("{0}")]
+    Answers(String),
+    /// Nobody agreed on a layout for such answers.
+    #[error("there is no public file layout for the answers of this network")]
+    NoAnswerFile,
     /// Answers and truth that do not belong together.
     #[error("{0}")]
     Mismatch(String),
@@ -195,6 +202,9 @@ pub struct Epoch {
 pub trait Asked {
     /// How many samples there are to train with.
     fn samples(&self) -> usize;
+
+    /// The numbers of the classes that occur in one of them, where that is known without reading it.
+    fn occurring(&self, sample: usize) -> Vec<usize>;
 
     /// Runs the lesson's inference graph over some of them, as for an evaluation, in order. `hear` gets batch after batch;
     /// samples that cannot be read are left out.
@@ -270,6 +280,20 @@ pub trait Lesson: fmt::Debug + Send + Sync {
 
     /// What judges the answers, over data of these classes.
     fn metric(&self, classes: &[String]) -> Box<dyn Metric>;
+
+    /// What judges the answers over these samples.
+    fn judge(&self, samples: &Arc<dyn Samples>) -> Box<dyn Metric> {
+        self.metric(samples.classes())
+    }
+
+    /// Judges answers over these samples that stand in a file, in a public layout, instead of the network's.
+    fn judge_file(
+        &self,
+        _samples: &Arc<dyn Samples>,
+        _path: &Path,
+    ) -> Result<Box<dyn Metric>, LessonError> {
+        Err(LessonError::NoAnswerFile)
+    }
 
     /// A batch to measure steps with, of noise where that costs the same as data.
     fn rehearsal(&self, samples: usize) -> Result<Example, LessonError>;

@@ -1,10 +1,12 @@
 //! Sweeps with their boxes: towns of the synthetic world, rendered once and kept in memory, or frames of a nuScenes folder.
 
 use std::path::Path;
+use std::sync::OnceLock;
 
 use percept_data::points::augment::{ObjectBank, PasteCounts};
+use percept_data::points::nuscenes::NuScenes;
 use percept_data::points::{
-    LidarConvention, LidarDataset, LidarFrame, ObjectClass, Point, PointsError,
+    Box3d, LidarConvention, LidarDataset, LidarFrame, ObjectClass, Point, PointsError,
 };
 use percept_data::random::{Draws, hash};
 use percept_data::{Datum, Sample, SampleError, Samples, SettingError};
@@ -44,7 +46,7 @@ impl Default for WorldSettings {
     }
 }
 
-/// Frames that objects to paste are cut from.
+/// Frames of a folder that objects to paste are cut from.
 const BANK_FRAMES: usize = 200;
 /// Objects of a class that are kept.
 const BANK_CAPACITY: usize = 400;
@@ -83,10 +85,10 @@ impl WorldSettings {
         SettingError::unless(merges, "data.world.sweeps", sweeps, "1 to 10")?;
         let training = self.town_frames(cpu, self.seed, frames);
         let testing = self.town_frames(cpu, hash(self.seed, HELD_OUT, 0), testing_frames);
-        let bank = bank(training.iter().take(BANK_FRAMES));
+        let held_out = "a street of a held-out town";
         Ok([
-            Sweeps::new("a street", Source::Kept(training), Some(bank)),
-            Sweeps::new("a street of a held-out town", Source::Kept(testing), None),
+            Sweeps::new("a street", Source::Kept(training, self.reach_m), true),
+            Sweeps::new(held_out, Source::Kept(testing, self.reach_m), false),
         ])
     }
 
@@ -111,15 +113,6 @@ fn near(frame: LidarFrame, reach_m: f64) -> LidarFrame {
     }
 }
 
-/// The objects of some frames.
-fn bank<'f>(frames: impl Iterator<Item = &'f LidarFrame>) -> ObjectBank {
-    let mut bank = ObjectBank::new(BANK_CAPACITY, BANK_MIN_POINTS);
-    for frame in frames {
-        bank.add(&frame.points, frame.boxes.as_deref().unwrap_or_default());
-    }
-    bank
-}
-
 /// Sweeps of a nuScenes folder: the last `hold_out` of its frames are to be judged by.
 pub(crate) fn read_folder(
     folder: &Path,
@@ -136,19 +129,15 @@ pub(crate) fn read_folder(
             sweeps,
         })
     };
-    let training = part(0, count - held_out)?;
-    let cut = (0..training.len().min(BANK_FRAMES)).map(|index| training.frame(index));
-    let cut = cut.collect::<Result<Vec<_>, _>>()?;
     let name = folder.display().to_string();
-    Ok([
-        Sweeps::new(&name, training, Some(bank(cut.iter()))),
-        Sweeps::new(&name, part(count - held_out, held_out)?, None),
-    ])
+    let training = Sweeps::new(&name, part(0, count - held_out)?, true);
+    let testing = Sweeps::new(&name, part(count - held_out, held_out)?, false);
+    Ok([training, testing])
 }
 
 enum Source {
-    /// In memory.
-    Kept(Vec<LidarFrame>),
+    /// In memory, with the points up to so many metres away.
+    Kept(Vec<LidarFrame>, f64),
     /// Read when asked for.
     Folder {
         dataset: LidarDataset,
@@ -161,14 +150,50 @@ enum Source {
 impl Source {
     fn len(&self) -> usize {
         match self {
-            Self::Kept(frames) => frames.len(),
+            Self::Kept(frames, _) => frames.len(),
             Self::Folder { count, .. } => *count,
         }
     }
 
+    /// The classes of what is there to be found.
+    fn classes_in(&self, index: usize) -> Vec<ObjectClass> {
+        match self {
+            Self::Kept(frames, reach_m) => {
+                let boxes = frames[index].boxes.as_deref().unwrap_or_default();
+                let seen = |class: &ObjectClass| {
+                    let is_seen = |b: &Box3d| {
+                        let [x, y, _] = b.centre;
+                        b.class == *class
+                            && b.lidar_points > 0
+                            && x * x + y * y <= reach_m * reach_m
+                    };
+                    boxes.iter().any(is_seen)
+                };
+                ObjectClass::ALL.into_iter().filter(seen).collect()
+            }
+            Self::Folder { dataset, first, .. } => dataset.classes_in(first + index),
+        }
+    }
+
+    /// The objects of its frames; of a folder those of the first, and what cannot be read is told when it is learned from.
+    fn bank(&self) -> ObjectBank {
+        let mut bank = ObjectBank::new(BANK_CAPACITY, BANK_MIN_POINTS);
+        let mut add = |frame: &LidarFrame| {
+            bank.add(&frame.points, frame.boxes.as_deref().unwrap_or_default());
+        };
+        match self {
+            Self::Kept(frames, _) => frames.iter().for_each(add),
+            Self::Folder { .. } => {
+                let frames = (0..self.len().min(BANK_FRAMES)).map(|index| self.frame(index));
+                frames.flatten().for_each(|frame| add(&frame));
+            }
+        }
+        bank
+    }
+
     fn frame(&self, index: usize) -> Result<LidarFrame, PointsError> {
         match self {
-            Self::Kept(frames) => Ok(frames[index].clone()),
+            Self::Kept(frames, _) => Ok(frames[index].clone()),
             Self::Folder {
                 dataset,
                 first,
@@ -183,16 +208,20 @@ impl Source {
 pub(crate) struct Sweeps {
     name: String,
     source: Source,
-    bank: Option<ObjectBank>,
+    /// Whether objects of other sweeps are offered with each.
+    offers: bool,
+    /// Those, since they were first asked for.
+    bank: OnceLock<ObjectBank>,
     classes: Vec<String>,
 }
 
 impl Sweeps {
-    fn new(name: &str, source: Source, bank: Option<ObjectBank>) -> Self {
+    fn new(name: &str, source: Source, offers: bool) -> Self {
         Self {
             name: name.to_owned(),
             source,
-            bank,
+            offers,
+            bank: OnceLock::new(),
             classes: ObjectClass::ALL
                 .map(|class| class.name().to_owned())
                 .to_vec(),
@@ -225,6 +254,22 @@ impl Samples for Sweeps {
         &self.classes
     }
 
+    fn occurring(&self, index: usize) -> Vec<usize> {
+        let classes = self.source.classes_in(index).into_iter();
+        classes.map(ObjectClass::id).collect()
+    }
+
+    fn keyframe(&self, index: usize) -> Option<(&NuScenes, usize)> {
+        match &self.source {
+            Source::Folder {
+                dataset: LidarDataset::NuScenes(folder),
+                first,
+                ..
+            } => Some((folder, first + index)),
+            _ => None,
+        }
+    }
+
     fn name(&self, index: usize) -> String {
         format!("{}, frame {index}", self.name)
     }
@@ -232,12 +277,11 @@ impl Samples for Sweeps {
     fn sample(&self, index: usize) -> Result<Sample, SampleError> {
         let frame = Datum::Frame(Box::new(self.source.frame(index)?));
         let sample = Sample::of(self.name(index), POINTS, frame);
-        Ok(match &self.bank {
-            Some(bank) => {
-                let objects = Datum::Frame(Box::new(self.offer(bank, index)));
-                sample.with(OBJECTS, objects)
-            }
-            None => sample,
-        })
+        if !self.offers {
+            return Ok(sample);
+        }
+        let bank = self.bank.get_or_init(|| self.source.bank());
+        let objects = Datum::Frame(Box::new(self.offer(bank, index)));
+        Ok(sample.with(OBJECTS, objects))
     }
 }

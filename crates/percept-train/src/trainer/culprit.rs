@@ -49,8 +49,8 @@ impl Trainer {
             if done + 1 == failing {
                 return self.watch(&mut stepper, &batch, done);
             }
-            let rate = self.config.schedule.rate_at(done, &self.length);
-            stepper.run(&batch, StepInputs { done, rate }, None)?;
+            let inputs = StepInputs::behind(done, &self.config.schedule, &self.length);
+            stepper.run(&batch, inputs, None)?;
             done += 1;
         }
         Ok("it did not happen again".to_owned())

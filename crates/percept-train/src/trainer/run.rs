@@ -93,19 +93,18 @@ impl<'t> Run<'t> {
         on_event: &mut dyn FnMut(Event<'_>),
     ) -> Result<(), TrainError> {
         let done = self.progress.step;
-        let rate = self
-            .trainer
-            .config
-            .schedule
-            .rate_at(done, &self.trainer.length);
-        let outcome = self.stepper.run(batch, StepInputs { done, rate }, None)?;
+        let schedule = &self.trainer.config.schedule;
+        let inputs = StepInputs::behind(done, schedule, &self.trainer.length);
+        let outcome = self.stepper.run(batch, inputs, None)?;
         self.progress.step += 1;
         self.progress.position = batch.next;
         if !outcome.loss.is_finite() {
             let writer = self.writer.take();
             return Err(self.trainer.not_finite(writer, self.progress.step));
         }
-        let report = self.pace.step(&self.progress, batch, outcome.loss, rate);
+        let report = self
+            .pace
+            .step(&self.progress, batch, outcome.loss, inputs.rate);
         self.note(&record(&report, &outcome))?;
         on_event(Event::Step {
             report: &report,

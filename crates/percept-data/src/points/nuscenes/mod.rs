@@ -219,6 +219,12 @@ impl NuScenes {
         self.ego_to_world(&self.tables.sample_data[rows.lidar])
     }
 
+    /// Where the LiDAR was when keyframe `index` was recorded: its frame to the global one.
+    pub fn lidar_pose(&self, index: usize) -> Result<Pose, PointsError> {
+        let rows = self.sample_rows(index)?;
+        self.sensor_to_world(&self.tables.sample_data[rows.lidar])
+    }
+
     fn sample_rows(&self, index: usize) -> Result<&SampleRows, PointsError> {
         self.samples
             .get(index)

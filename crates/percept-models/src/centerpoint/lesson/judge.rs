@@ -1,79 +1,165 @@
-//! nuScenes' detection metric over the answers of a network, in the sensor's frame.
+//! nuScenes' detection metric over the answers of a network.
 //!
-//! Frames are judged one by one, so that it does not matter which frame of reference boxes are in: ranges are measured from the
-//! sensor, and the attributes of truth follow from its speed, like those of predictions.
+//! Keyframes of a nuScenes folder are judged as the public code does: truth from the tables, boxes in the global frame, ranges from
+//! the vehicle. Frames from elsewhere are judged one by one in the sensor's frame, so that it does not matter which frame of
+//! reference boxes are in: ranges are measured from the sensor, and the attributes of truth follow from its speed, like those of
+//! predictions.
 
-use percept_data::points::{ObjectClass, Pose};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use percept_data::Samples;
+use percept_data::points::nuscenes::NuScenes;
+use percept_data::points::{ObjectClass, PointsError, Pose};
+use percept_metrics::detection::results::{Results, Sources};
 use percept_metrics::detection::{
-    ClassInSlice, DetectionFigures, DetectionSettings, ErrorKind, FramePredictions, FrameTruth,
-    GlobalBox, MAX_BOXES, Prediction, evaluate,
+    ClassFigures, ClassInSlice, DetectionError, DetectionFigures, DetectionSettings, ErrorKind,
+    FramePredictions, FrameTruth, GlobalBox, MAX_BOXES, Prediction, RECALLS, THRESHOLDS_M,
+    evaluate,
 };
 
 use super::super::detect::{DETECTIONS, found_boxes};
 use super::super::{BOX_VALUES, TRUE_BOX_COUNTS, TRUE_BOXES};
 use super::sweeps::BOX_POINTS;
+use crate::answer::FoundBox;
 use crate::lesson::{
-    Better, Figure, FigureTable, FigureValue, Goal, Judged, LessonError, Metric, tensor_of,
+    Better, Curves, Figure, FigureTable, FigureValue, Goal, Judged, LessonError, Metric, tensor_of,
 };
 
 /// What was found in the sweeps so far, and what is there.
-#[derive(Debug)]
 pub(super) struct DetectionJudge {
-    settings: DetectionSettings,
+    /// How far the network sees.
+    range_m: f64,
+    /// What is judged, where its keyframes tell more than the examples.
+    samples: Option<Arc<dyn Samples>>,
     truth: Vec<FrameTruth>,
     predictions: Vec<FramePredictions>,
+    /// With the ranges cut to the network's, once somebody asked.
+    scored: OnceLock<Result<DetectionFigures, DetectionError>>,
 }
 
 impl DetectionJudge {
     /// Of a network that sees as far as this.
     pub(super) fn new(range_m: f64) -> Self {
         Self {
-            settings: DetectionSettings::default().within_m(range_m),
+            range_m,
+            samples: None,
             truth: Vec::new(),
             predictions: Vec::new(),
+            scored: OnceLock::new(),
         }
     }
 
-    /// The figures; none before there are boxes on both sides.
-    fn scored(&self) -> Option<DetectionFigures> {
-        evaluate(&self.truth, &self.predictions, &self.settings).ok()
+    /// The same, over these samples.
+    pub(super) fn over(self, samples: Arc<dyn Samples>) -> Self {
+        Self {
+            samples: Some(samples),
+            ..self
+        }
     }
+
+    /// With the answers of a file in nuScenes' layout instead of a network's.
+    pub(super) fn of_file(
+        range_m: f64,
+        samples: &dyn Samples,
+        path: &Path,
+    ) -> Result<Self, LessonError> {
+        let results = Results::read(path);
+        let results = results.map_err(|error| LessonError::Answers(error.to_string()))?;
+        let mut judge = Self {
+            predictions: results.frames,
+            ..Self::new(range_m)
+        };
+        for index in 0..samples.len() {
+            let (folder, frame) = samples.keyframe(index).ok_or_else(|| {
+                let reason = "answers in a file are judged by a nuScenes folder";
+                LessonError::Answers(reason.to_owned())
+            })?;
+            let truth = FrameTruth::from_nuscenes(folder, frame).map_err(unreadable)?;
+            judge.truth.push(truth);
+        }
+        match judge.scored() {
+            Ok(_) => Ok(judge),
+            Err(error) => {
+                let what = format!("{}: {error}", path.display());
+                Err(LessonError::Answers(what))
+            }
+        }
+    }
+
+    fn settings(&self) -> DetectionSettings {
+        DetectionSettings::default().within_m(self.range_m)
+    }
+
+    fn scored(&self) -> &Result<DetectionFigures, DetectionError> {
+        let score = || evaluate(&self.truth, &self.predictions, &self.settings());
+        self.scored.get_or_init(score)
+    }
+
+    /// The figures; none before there are boxes on both sides.
+    fn figures(&self) -> Option<&DetectionFigures> {
+        self.scored().as_ref().ok()
+    }
+}
+
+fn unreadable(error: PointsError) -> LessonError {
+    LessonError::Answers(error.to_string())
+}
+
+/// A keyframe as the public code sees it, and where its sensor was.
+fn keyframe(folder: &NuScenes, frame: usize) -> Result<(FrameTruth, Pose), PointsError> {
+    let truth = FrameTruth::from_nuscenes(folder, frame)?;
+    Ok((truth, folder.lidar_pose(frame)?))
+}
+
+/// What a network found in one sweep, the surest first; what is no number is no box.
+fn predictions(found: &[FoundBox], sensor_to_global: &Pose) -> Vec<Prediction> {
+    let prediction = |d: &FoundBox| {
+        let class = *ObjectClass::ALL.get(d.class)?;
+        let values = [&d.center[..], &d.size, &d.velocity, &[d.yaw, d.score]].concat();
+        let is_box = values.iter().all(|value| value.is_finite());
+        let (centre, size) = (d.center.map(f64::from), d.size.map(f64::from));
+        let (yaw_rad, velocity) = (f64::from(d.yaw), Some(d.velocity.map(f64::from)));
+        is_box.then(|| Prediction {
+            found: GlobalBox::from_sensor(class, centre, size, yaw_rad, velocity, sensor_to_global),
+            score: f64::from(d.score),
+        })
+    };
+    let mut boxes: Vec<Prediction> = found.iter().filter_map(prediction).collect();
+    boxes.sort_by(|a, b| b.score.total_cmp(&a.score));
+    boxes.truncate(MAX_BOXES);
+    boxes
 }
 
 impl Metric for DetectionJudge {
     fn add(&mut self, batch: &Judged<'_>) -> Result<(), LessonError> {
-        let samples = batch.samples.len();
-        let found = found_boxes(batch.outputs.get(DETECTIONS)?, samples);
-        let truth = true_boxes(batch)?;
-        for (found, (sample, boxes)) in found.into_iter().zip(batch.samples.iter().zip(truth)) {
-            let token = sample.to_string();
-            let mut boxes_found: Vec<Prediction> = found
-                .iter()
-                .filter_map(|d| {
-                    let class = *ObjectClass::ALL.get(d.class)?;
-                    let velocity = Some(d.velocity.map(f64::from));
-                    let (centre, size) = (d.center.map(f64::from), d.size.map(f64::from));
-                    let yaw_rad = f64::from(d.yaw);
-                    let here = &Pose::IDENTITY;
-                    Some(Prediction {
-                        found: GlobalBox::from_sensor(class, centre, size, yaw_rad, velocity, here),
-                        score: f64::from(d.score),
-                    })
-                })
-                .collect();
-            boxes_found.sort_by(|a, b| b.score.total_cmp(&a.score));
-            boxes_found.truncate(MAX_BOXES);
-            self.truth.push(FrameTruth {
-                token: token.clone(),
-                ego: [0.0; 2],
-                boxes,
-                bicycle_racks: Vec::new(),
-            });
-            self.predictions.push(FramePredictions {
-                token,
-                boxes: boxes_found,
-            });
+        let found = found_boxes(batch.outputs.get(DETECTIONS)?, batch.samples.len());
+        let boxes = true_boxes(batch)?;
+        let mut frames = Vec::with_capacity(batch.samples.len());
+        for (found, (&sample, boxes)) in found.iter().zip(batch.samples.iter().zip(boxes)) {
+            let samples = self.samples.as_ref();
+            let (truth, pose) = match samples.and_then(|samples| samples.keyframe(sample)) {
+                Some((folder, frame)) => keyframe(folder, frame).map_err(unreadable)?,
+                None => {
+                    let truth = FrameTruth {
+                        token: sample.to_string(),
+                        ego: [0.0; 2],
+                        boxes,
+                        bicycle_racks: Vec::new(),
+                    };
+                    (truth, Pose::IDENTITY)
+                }
+            };
+            let answers = FramePredictions {
+                token: truth.token.clone(),
+                boxes: predictions(found, &pose),
+            };
+            frames.push((truth, answers));
         }
+        let (truth, predictions): (Vec<_>, Vec<_>) = frames.into_iter().unzip();
+        self.truth.extend(truth);
+        self.predictions.extend(predictions);
+        self.scored = OnceLock::new();
         Ok(())
     }
 
@@ -85,8 +171,8 @@ impl Metric for DetectionJudge {
     }
 
     fn figures(&self) -> Vec<Figure> {
-        let scored = self.scored();
-        let of = |read: fn(&DetectionFigures) -> f64| scored.as_ref().map_or(f64::NAN, read);
+        let scored = DetectionJudge::figures(self);
+        let of = |read: fn(&DetectionFigures) -> f64| scored.map_or(f64::NAN, read);
         let mut figures = vec![
             Figure::number("map", "mAP", of(|f| f.mean_average_precision)),
             Figure::number("nds", "NDS", of(|f| f.nds)),
@@ -99,17 +185,75 @@ impl Metric for DetectionJudge {
             ("maae", "mAAE"),
         ];
         for (kind, (key, title)) in named.into_iter().enumerate() {
-            let value = scored.as_ref().map_or(f64::NAN, |f| f.mean_errors[kind]);
+            let value = scored.map_or(f64::NAN, |f| f.mean_errors[kind]);
             figures.push(Figure::number(key, title, value));
         }
         figures
     }
 
     fn tables(&self) -> Vec<FigureTable> {
-        let Some(figures) = self.scored() else {
+        let Some(figures) = DetectionJudge::figures(self) else {
             return Vec::new();
         };
-        vec![classes(&figures), slices(&figures)]
+        let official = DetectionSettings::default();
+        let mut tables = vec![classes(figures), slices(figures)];
+        if self.settings().ranges_m != official.ranges_m
+            && let Ok(beyond) = evaluate(&self.truth, &self.predictions, &official)
+        {
+            let cut = format!("cut to {} m", (10.0 * self.range_m).round() / 10.0);
+            tables.push(ranges([(&cut, figures), ("official", &beyond)]));
+        }
+        tables
+    }
+
+    fn curves(&self) -> Vec<Curves> {
+        let figures = DetectionJudge::figures(self).into_iter();
+        let classes = figures.flat_map(|figures| &figures.classes);
+        let panel = |class: &ClassFigures| {
+            let lines = THRESHOLDS_M.iter().zip(&class.curves);
+            let lines = lines.map(|(threshold, curve)| {
+                let points = (0..RECALLS).zip(&curve.precision).take(curve.reached() + 1);
+                let points = points.map(|(i, &precision)| [i as f64 / 100.0, precision]);
+                (format!("{threshold} m"), points.collect())
+            });
+            Curves {
+                title: format!(
+                    "{}: AP {:.3}, {} there",
+                    class.class.name(),
+                    class.average_precision,
+                    class.truths
+                ),
+                x: "recall",
+                y: "precision",
+                lines: lines.collect(),
+            }
+        };
+        classes.map(panel).collect()
+    }
+
+    fn fault(&self) -> Option<String> {
+        match self.scored() {
+            // A network that finds nothing has figures: none.
+            Ok(_) | Err(DetectionError::NoBoxes { side: "predicted" }) => None,
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    fn save(&self, path: &Path) -> Result<(), LessonError> {
+        let samples = self.samples.as_deref();
+        if samples.is_none_or(|samples| samples.is_empty() || samples.keyframe(0).is_none()) {
+            let reason = "only answers to keyframes of a nuScenes folder can be saved";
+            return Err(LessonError::Answers(reason.to_owned()));
+        }
+        let results = Results {
+            sources: Sources {
+                use_lidar: true,
+                ..Sources::default()
+            },
+            frames: self.predictions.clone(),
+        };
+        let written = results.write(path);
+        written.map_err(|error| LessonError::Answers(error.to_string()))
     }
 }
 
@@ -158,6 +302,30 @@ fn classes(figures: &DetectionFigures) -> FigureTable {
         let errors = ErrorKind::ALL.iter().zip(class.errors);
         row.extend(errors.map(|(_, error)| FigureValue::Number(error.unwrap_or(f64::NAN))));
         table.rows.push(row);
+    }
+    table
+}
+
+/// The same answers with the network's ranges and with the official ones.
+fn ranges(rows: [(&str, &DetectionFigures); 2]) -> FigureTable {
+    let car = ObjectClass::Car.id();
+    let columns = [
+        ("ranges", "ranges"),
+        ("truths", "there"),
+        ("map", "mAP"),
+        ("nds", "NDS"),
+        ("car_ap", "car AP"),
+    ];
+    let mut table = FigureTable::new("ranges", columns);
+    for (name, figures) in rows {
+        let truths: usize = figures.classes.iter().map(|class| class.truths).sum();
+        table.rows.push(vec![
+            FigureValue::Text(name.to_owned()),
+            FigureValue::Count(truths as u64),
+            FigureValue::Number(figures.mean_average_precision),
+            FigureValue::Number(figures.nds),
+            FigureValue::Number(figures.classes[car].average_precision),
+        ]);
     }
     table
 }
@@ -238,7 +406,7 @@ mod tests {
             }
         }
         let judge = judged(rows);
-        let figures = judge.figures();
+        let figures = Metric::figures(&judge);
         // Two of ten classes are there, and found.
         assert_eq!((figures[0].key, figures[1].key), ("map", "nds"));
         assert!(
@@ -249,12 +417,36 @@ mod tests {
         assert_eq!(tables[0].rows.len(), 10);
         assert_eq!(tables[0].rows[0][1], FigureValue::Count(2));
         assert!(!tables[1].rows.is_empty());
+        assert_eq!(tables[2].key, "ranges");
+        assert_eq!(tables[2].rows.len(), 2);
+        let curves = judge.curves();
+        assert_eq!(curves.len(), 10);
+        assert_eq!(curves[0].lines.len(), 4);
+        assert_eq!(curves[0].lines[0].1.last(), Some(&[1.0, 1.0]));
+        assert!(judge.fault().is_none());
+    }
+
+    /// A box that is no number is left out, and does not spoil the others.
+    #[test]
+    fn boxes_that_are_no_numbers_are_no_boxes() {
+        let row = [0.0, 0.0, 0.9, 10.0, 0.0, -1.0, 4.0, 2.0, 1.5, 0.1, 5.0, 0.5];
+        let mut broken = row;
+        broken[6] = f32::INFINITY;
+        let judge = judged([row, broken].concat());
+        assert_eq!(judge.predictions[0].boxes.len(), 1);
+        assert!(Metric::figures(&judge)[0].value.as_f64() > 0.0);
+        let nowhere = judge
+            .save(Path::new("results.json"))
+            .unwrap_err()
+            .to_string();
+        assert!(nowhere.contains("nuScenes folder"), "{nowhere}");
     }
 
     #[test]
     fn without_answers_there_is_no_figure() {
         let judge = judged(Vec::new());
-        assert!(judge.figures()[0].value.as_f64().is_nan());
+        assert!(Metric::figures(&judge)[0].value.as_f64().is_nan());
+        assert!(judge.fault().is_none() && judge.curves().is_empty());
         assert!(judge.tables().is_empty());
     }
 }

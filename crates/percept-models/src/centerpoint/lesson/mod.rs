@@ -1,20 +1,25 @@
 //! How CenterPoint is taught and judged: points and true boxes of sweeps, and nuScenes' metric.
 
 mod judge;
+mod plan;
 mod sweeps;
 
+use std::path::Path;
 use std::sync::Arc;
 
+use percept_data::loader::EpochPlan;
 use percept_data::points::ObjectClass;
 use percept_data::random::Draws;
-use percept_data::{Example, Prepare};
+use percept_data::{Example, Prepare, Samples};
 use percept_graph::{Graph, Tensor};
 use serde_json::{Map, Value};
 
 use super::entries::configured;
 use super::{BOX_VALUES, CenterPoint, LOSS_TERMS, TRUE_BOX_COUNTS, TRUE_BOXES};
 use crate::Model;
-use crate::lesson::{Course, DataKind, Lesson, LessonError, LessonOptions, Metric, TrainingGraph};
+use crate::lesson::{
+    Asked, Course, DataKind, Epoch, Lesson, LessonError, LessonOptions, Metric, TrainingGraph,
+};
 use judge::DetectionJudge;
 pub use sweeps::OBJECTS;
 use sweeps::{PrepareSweeps, SweepAugment};
@@ -94,6 +99,14 @@ impl Lesson for Detector {
         Arc::new(PrepareSweeps::training(&self.network, self.augment))
     }
 
+    fn plans(&self) -> bool {
+        self.augment.balance
+    }
+
+    fn plan(&self, epoch: Epoch, network: &mut dyn Asked) -> Result<EpochPlan, LessonError> {
+        Ok(EpochPlan::of_samples(plan::balanced(epoch, network)))
+    }
+
     fn inference(&self) -> Graph {
         self.inference.clone()
     }
@@ -104,6 +117,22 @@ impl Lesson for Detector {
 
     fn metric(&self, _: &[String]) -> Box<dyn Metric> {
         Box::new(DetectionJudge::new(f64::from(self.network.range_m)))
+    }
+
+    fn judge(&self, samples: &Arc<dyn Samples>) -> Box<dyn Metric> {
+        let judge = DetectionJudge::new(f64::from(self.network.range_m));
+        Box::new(judge.over(Arc::clone(samples)))
+    }
+
+    fn judge_file(
+        &self,
+        samples: &Arc<dyn Samples>,
+        path: &Path,
+    ) -> Result<Box<dyn Metric>, LessonError> {
+        let range_m = f64::from(self.network.range_m);
+        Ok(Box::new(DetectionJudge::of_file(
+            range_m, &**samples, path,
+        )?))
     }
 
     fn rehearsal(&self, samples: usize) -> Result<Example, LessonError> {

@@ -35,6 +35,8 @@ pub struct SweepAugment {
     pub shift_m: f64,
     /// Whether objects of other sweeps are pasted in.
     pub paste: bool,
+    /// Whether sweeps with rare classes come more often.
+    pub balance: bool,
 }
 
 impl Default for SweepAugment {
@@ -46,6 +48,7 @@ impl Default for SweepAugment {
             scale: motion.scale,
             shift_m: motion.shift_m,
             paste: true,
+            balance: true,
         }
     }
 }
