@@ -169,9 +169,11 @@ impl Sources<'_> {
         if let Some(base) = &self.base {
             return with(base);
         }
-        let config = with(&TrainConfig::default())?;
-        if config.data.folder.is_some() || !self.suits_built_in {
-            return Ok(config);
+        // Settings that suit the built-in data may be what makes the user's make sense: a mistake is looked for behind them.
+        let config = with(&TrainConfig::default());
+        let names_folder = |config: &TrainConfig| config.data.folder.is_some();
+        if self.data.is_some() || !self.suits_built_in || config.as_ref().is_ok_and(names_folder) {
+            return config;
         }
         let mut suiting = TrainConfig::parse(course.built_in, [""; 0]).bug()?;
         suiting.network.retain(|key, _| is_networks(key));

@@ -56,6 +56,8 @@ impl Buffer {
 pub struct Plan {
     /// All buffers.
     pub buffers: Vec<Buffer>,
+    /// The same by where they start: a training step of new sizes places a thousand of them.
+    by_start: Vec<usize>,
     /// Value -> its buffer.
     pub buffer_of: BTreeMap<ValueId, usize>,
     /// Where values stand that are written straight into a larger one, in bytes from its start.
@@ -99,22 +101,22 @@ impl Plan {
 
     fn place(&mut self, mut buffer: Buffer) {
         let bytes = buffer.range.end;
-        let mut taken: Vec<Range<usize>> = self
-            .buffers
-            .iter()
-            .filter(|other| other.coexists(&buffer))
-            .map(|other| other.range.clone())
-            .collect();
-        taken.sort_by_key(|range| range.start);
         let mut offset = 0;
-        for range in taken {
-            if offset + bytes <= range.start {
+        for &other in &self.by_start {
+            let other = &self.buffers[other];
+            if !other.coexists(&buffer) {
+                continue;
+            }
+            if offset + bytes <= other.range.start {
                 break;
             }
-            offset = offset.max(range.end);
+            offset = offset.max(other.range.end);
         }
         buffer.range = offset..offset + bytes;
         self.arena_bytes = self.arena_bytes.max(offset + bytes);
+        let starts_before = |other: &usize| self.buffers[*other].range.start <= offset;
+        let place = self.by_start.partition_point(starts_before);
+        self.by_start.insert(place, self.buffers.len());
         for &value in &buffer.values {
             self.buffer_of.insert(value, self.buffers.len());
         }
