@@ -1,7 +1,8 @@
 //! The gradient of self-attention by its packed projection.
 //!
-//! Each head of each sample is one block: it goes through the queries once, computes their weights again, and adds to the
-//! gradients of all keys and values.
+//! Each head of each sample is one block: it goes through the queries once, a few at a time, computes their weights again, and
+//! adds to the gradients of all keys and values. Keys and values are turned first, so that vectors run over keys: heads of four
+//! numbers fill them as well as heads of sixty-four.
 
 use crate::aligned::SharedMut;
 use crate::attention::{AttentionShape, HeadsView};
@@ -50,6 +51,9 @@ struct Head<'a> {
     scratch: &'a mut Scratch,
 }
 
+/// Queries that go through the keys together.
+const QUERIES: usize = 4;
+
 impl Kernel for Head<'_> {
     type Output = ();
 
@@ -57,37 +61,160 @@ impl Kernel for Head<'_> {
     fn run<S: Simd>(self, s: S) {
         let shape = self.target.shape;
         let (tokens, dim) = (shape.queries, shape.head_dim);
-        let width = shape.heads * dim;
         let (b, h) = (self.target.sample, self.target.head);
-        let [q, k, v] = HeadsView::packed_qkv(self.qkv, shape);
-        let scale = (1.0 / (dim as f64).sqrt()) as f32;
-        let [weights, slopes, dq, dk, dv] =
-            self.scratch
-                .floats([tokens, tokens, dim, tokens * dim, tokens * dim]);
+        let [_, k, v] = HeadsView::packed_qkv(self.qkv, shape);
+        let padded = tokens.next_multiple_of(LANES);
+        let row = QUERIES * padded;
+        let [keys, values, dk, dv, weights, slopes, dq] = self.scratch.floats([
+            dim * padded,
+            dim * padded,
+            dim * padded,
+            dim * padded,
+            row,
+            row,
+            QUERIES * dim * LANES,
+        ]);
+        for (turned, view) in [(&mut *keys, k), (&mut *values, v)] {
+            turned.fill(0.0);
+            for j in 0..tokens {
+                for (d, value) in view.row(b, j, h, dim).iter().enumerate() {
+                    turned[d * padded + j] = *value;
+                }
+            }
+        }
         dk.fill(0.0);
         dv.fill(0.0);
-        for i in 0..tokens {
-            let query = q.row(b, i, h, dim);
-            let dy = &self.dy[(b * tokens + i) * width + h * dim..][..dim];
-            let mut most = f32::NEG_INFINITY;
-            for j in 0..tokens {
-                weights[j] = scale * dot(s, query, k.row(b, j, h, dim));
-                slopes[j] = dot(s, dy, v.row(b, j, h, dim));
-                most = if weights[j] > most { weights[j] } else { most };
-            }
-            let mean = normalise(s, most, weights, slopes);
-            dq.fill(0.0);
-            for j in 0..tokens {
-                let slope = weights[j] * (slopes[j] - mean) * scale;
-                add_scaled(s, slope, k.row(b, j, h, dim), dq);
-                add_scaled(s, slope, query, &mut dk[j * dim..][..dim]);
-                add_scaled(s, weights[j], dy, &mut dv[j * dim..][..dim]);
-            }
-            self.target.store(i, 0, dq);
+        let mut turned = Turned {
+            tokens,
+            padded,
+            keys,
+            values,
+            dk,
+            dv,
+            weights,
+            slopes,
+            dq,
+        };
+        let whole = tokens / QUERIES * QUERIES;
+        for i in (0..whole).step_by(QUERIES) {
+            turned.queries::<S, QUERIES>(s, self.qkv, self.dy, &self.target, i);
         }
-        for j in 0..tokens {
-            self.target.store(j, 1, &dk[j * dim..][..dim]);
-            self.target.store(j, 2, &dv[j * dim..][..dim]);
+        for i in whole..tokens {
+            turned.queries::<S, 1>(s, self.qkv, self.dy, &self.target, i);
+        }
+        let mut token = [0.0; MOST_AT_ONCE];
+        for (part, gradients) in [(1, &*turned.dk), (2, &*turned.dv)] {
+            for j in 0..tokens {
+                for first in (0..dim).step_by(MOST_AT_ONCE) {
+                    let count = (dim - first).min(MOST_AT_ONCE);
+                    for (d, value) in token[..count].iter_mut().enumerate() {
+                        *value = gradients[(first + d) * padded + j];
+                    }
+                    self.target.store(j, part, first, &token[..count]);
+                }
+            }
+        }
+    }
+}
+
+/// Numbers of a token that are gathered before they are stored.
+const MOST_AT_ONCE: usize = 64;
+
+/// A head with its keys and values, and their gradients, as `[head_dim][padded tokens]`.
+struct Turned<'a> {
+    tokens: usize,
+    padded: usize,
+    keys: &'a [f32],
+    values: &'a [f32],
+    dk: &'a mut [f32],
+    dv: &'a mut [f32],
+    /// Of each query at hand, `[query][padded tokens]`.
+    weights: &'a mut [f32],
+    slopes: &'a mut [f32],
+    /// `[query][head_dim][lane]`.
+    dq: &'a mut [f32],
+}
+
+impl Turned<'_> {
+    /// Adds what `Q` queries from `i` on give, and stores their own gradients.
+    #[inline(always)]
+    fn queries<S: Simd, const Q: usize>(
+        &mut self,
+        s: S,
+        qkv: &[f32],
+        dy: &[f32],
+        target: &Target<'_>,
+        i: usize,
+    ) {
+        let shape = target.shape;
+        let (tokens, padded, dim) = (self.tokens, self.padded, shape.head_dim);
+        let (b, h) = (target.sample, target.head);
+        let width = shape.heads * dim;
+        let scale = (1.0 / (dim as f64).sqrt()) as f32;
+        let [q, ..] = HeadsView::packed_qkv(qkv, shape);
+        let query: [&[f32]; Q] = std::array::from_fn(|n| q.row(b, i + n, h, dim));
+        let dy: [&[f32]; Q] =
+            std::array::from_fn(|n| &dy[(b * tokens + i + n) * width + h * dim..][..dim]);
+        for j in (0..padded).step_by(LANES) {
+            let mut scores = [s.splat(0.0); Q];
+            let mut slopes = [s.splat(0.0); Q];
+            for d in 0..dim {
+                let key = s.read(&self.keys[d * padded + j..][..LANES]);
+                let value = s.read(&self.values[d * padded + j..][..LANES]);
+                for n in 0..Q {
+                    scores[n] = s.mul_add(s.splat(query[n][d]), key, scores[n]);
+                    slopes[n] = s.mul_add(s.splat(dy[n][d]), value, slopes[n]);
+                }
+            }
+            for n in 0..Q {
+                let scaled = s.mul(scores[n], s.splat(scale));
+                s.write(&mut self.weights[n * padded + j..][..LANES], scaled);
+                s.write(&mut self.slopes[n * padded + j..][..LANES], slopes[n]);
+            }
+        }
+        let mut means = [s.splat(0.0); Q];
+        for n in 0..Q {
+            let weights = &mut self.weights[n * padded..][..padded];
+            // Tokens that only fill up a vector have no weight.
+            weights[tokens..].fill(f32::NEG_INFINITY);
+            let mut most = s.splat(f32::NEG_INFINITY);
+            for j in (0..padded).step_by(LANES) {
+                most = s.max(most, s.read(&weights[j..][..LANES]));
+            }
+            let slopes = &self.slopes[n * padded..][..tokens];
+            let mean = normalise(s, s.max_lane(most), &mut weights[..tokens], slopes);
+            weights[tokens..].fill(0.0);
+            means[n] = s.splat(mean);
+        }
+        self.dq[..Q * dim * LANES].fill(0.0);
+        for j in (0..padded).step_by(LANES) {
+            let weights: [S::V; Q] =
+                std::array::from_fn(|n| s.read(&self.weights[n * padded + j..][..LANES]));
+            let slopes: [S::V; Q] = std::array::from_fn(|n| {
+                let slope = s.read(&self.slopes[n * padded + j..][..LANES]);
+                let slope = s.mul(weights[n], s.sub(slope, means[n]));
+                s.mul(slope, s.splat(scale))
+            });
+            for d in 0..dim {
+                let at = d * padded + j;
+                let key = s.read(&self.keys[at..][..LANES]);
+                let mut dk = s.read(&self.dk[at..][..LANES]);
+                let mut dv = s.read(&self.dv[at..][..LANES]);
+                for n in 0..Q {
+                    dk = s.mul_add(slopes[n], s.splat(query[n][d]), dk);
+                    dv = s.mul_add(weights[n], s.splat(dy[n][d]), dv);
+                    let dq = &mut self.dq[(n * dim + d) * LANES..][..LANES];
+                    s.write(dq, s.mul_add(slopes[n], key, s.read(dq)));
+                }
+                s.write(&mut self.dk[at..][..LANES], dk);
+                s.write(&mut self.dv[at..][..LANES], dv);
+            }
+        }
+        for n in 0..Q {
+            for d in 0..dim {
+                let dq = s.read(&self.dq[(n * dim + d) * LANES..][..LANES]);
+                target.store(i + n, 0, d, &[s.sum(dq)]);
+            }
         }
     }
 }
@@ -101,11 +228,12 @@ struct Target<'a> {
 }
 
 impl Target<'_> {
-    /// Writes the gradient of a token's query (part 0), key (1) or value (2).
-    fn store(&self, token: usize, part: usize, values: &[f32]) {
+    /// Writes the gradient of a token's query (part 0), key (1) or value (2), from number `first` of the head on.
+    fn store(&self, token: usize, part: usize, first: usize, values: &[f32]) {
+        assert!(first + values.len() <= self.shape.head_dim);
         let width = self.shape.heads * self.shape.head_dim;
         let row = (self.sample * self.shape.queries + token) * 3 + part;
-        let start = row * width + self.head * self.shape.head_dim;
+        let start = row * width + self.head * self.shape.head_dim + first;
         // SAFETY: each sample and head has its own columns, and they are inside by the lengths checked.
         unsafe { self.values.slice(start..start + values.len()) }.copy_from_slice(values);
     }
@@ -129,23 +257,6 @@ fn normalise<S: Simd>(s: S, most: f32, weights: &mut [f32], slopes: &[f32]) -> f
         s.write(weights, s.mul(s.read(weights), s.splat(inverse)));
     }
     s.sum(sum) * inverse
-}
-
-#[inline(always)]
-fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
-    let mut sum = s.splat(0.0);
-    for (a, b) in a.chunks(LANES).zip(b.chunks(LANES)) {
-        sum = s.mul_add(s.read(a), s.read(b), sum);
-    }
-    s.sum(sum)
-}
-
-#[inline(always)]
-fn add_scaled<S: Simd>(s: S, factor: f32, x: &[f32], y: &mut [f32]) {
-    let factor = s.splat(factor);
-    for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
-        s.write(y, s.mul_add(factor, s.read(x), s.read(y)));
-    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishRows};
 use super::map::row_len;
-use super::tile::{ROW_OUTPUTS, ROW_PANELS, ROW_TILE, Tiles, lift};
+use super::tile::{PanelSums, ROW_OUTPUTS, ROW_PANELS, ROW_TILE, Tiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::cpu::Cpu;
@@ -40,6 +40,56 @@ impl ByteLinear {
             panels: weights.pack_panels(&order, tiles.width),
             starts: weights.starts(&order, tiles.start_factor(), ROW_OUTPUTS),
             scales: weights.scales.clone(),
+        }
+    }
+
+    /// The exact sums of up to six rows, `stride` bytes apart, with all outputs. `hear` gets those of 16 outputs at a time with the
+    /// number of the first; what stands behind the last row or output means nothing. `lifted` is room for a copy of the rows.
+    pub(crate) fn sums(
+        &self,
+        rows: &[i8],
+        stride: usize,
+        lifted: &mut Vec<i8>,
+        mut hear: impl FnMut(usize, &PanelSums),
+    ) {
+        let rows = match self.tiles.lifts {
+            true => {
+                lifted.clear();
+                lifted.extend_from_slice(rows);
+                lift(lifted);
+                &lifted[..]
+            }
+            false => rows,
+        };
+        let depth = self.order.run_len();
+        let count = (rows.len() / stride.max(1)).clamp(1, ROW_TILE);
+        // Missing rows are the last one again.
+        let pointers = std::array::from_fn(|i| {
+            let row = &rows[i.min(count - 1) * stride..][..4 * depth];
+            row.as_ptr().cast()
+        });
+        let panel_bytes = depth * ROW_OUTPUTS * self.tiles.width.quad_bytes();
+        let all = self.starts.len() / ROW_OUTPUTS;
+        let mut sums = [[0; ROW_TILE * ROW_OUTPUTS]; ROW_PANELS];
+        let mut panel = 0;
+        while panel < all {
+            let (tile, panels) = self.tiles.rows(count, all - panel);
+            let b = &self.panels.bytes()[panel * panel_bytes..][..panels * panel_bytes];
+            let start = &self.starts[panel * ROW_OUTPUTS..][..panels * ROW_OUTPUTS];
+            // SAFETY: this CPU has the tile's instructions; rows and panels are `depth` quads deep, with sums for each.
+            unsafe {
+                tile(
+                    depth,
+                    &pointers,
+                    b.as_ptr(),
+                    start.as_ptr(),
+                    sums.as_mut_ptr(),
+                )
+            };
+            for (index, sums) in sums[..panels].iter().enumerate() {
+                hear((panel + index) * ROW_OUTPUTS, sums);
+            }
+            panel += panels;
         }
     }
 

@@ -33,5 +33,6 @@ pub use pool::max_pool_quads;
 pub use scale::ByteScale;
 pub use sparse::{ByteSparseConv, byte_sparse_conv};
 pub use tile::QUAD_LIMIT;
+pub(crate) use tile::{ROW_OUTPUTS, ROW_TILE};
 pub use weights::{ByteWeights, QuadOrder};
 pub use winograd::{ByteWinograd, byte_winograd};
