@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use percept_kernels::Cpu;
-use percept_kernels::nearest::{Near, nearest};
+use percept_kernels::nearest::{ByteRows, Near, nearest, nearest_through_bytes};
 use percept_store::{Collection, Journal, Key, Recovery, StoreError, Tensor, TensorRef};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -97,6 +97,8 @@ pub struct PlaceIndex {
     /// Live places: name, position, batch, row.
     places: Vec<Row>,
     by_name: HashMap<String, usize>,
+    /// All descriptors as bytes, where searches are to be fast.
+    bytes: Option<ByteRows>,
 }
 
 #[derive(Clone, Debug)]
@@ -165,6 +167,7 @@ impl PlaceIndex {
             batches: Vec::new(),
             places: Vec::new(),
             by_name: HashMap::new(),
+            bytes: None,
         };
         for (key, batch) in batches {
             if batch
@@ -355,6 +358,27 @@ impl PlaceIndex {
         found.and_then(|tensor| tensor.numbers()).unwrap_or(&[])
     }
 
+    /// Keeps all descriptors in memory as bytes too, a quarter of what they are. Searches look at these first and give the same
+    /// answers several times faster. Places that are appended later join by another call.
+    pub fn compress(&mut self, cpu: &Cpu) {
+        let width = self.mode.descriptor;
+        let kept = self
+            .bytes
+            .take()
+            .filter(|bytes| bytes.len() <= self.places.len());
+        let mut bytes = kept.unwrap_or_else(|| ByteRows::new(width.max(1)));
+        let mut first = 0;
+        for batch in 0..self.batches.len() {
+            let rows = self.descriptors(batch);
+            let count = rows.len() / width.max(1);
+            if first >= bytes.len() {
+                bytes.extend(cpu, rows);
+            }
+            first += count;
+        }
+        self.bytes = Some(bytes);
+    }
+
     /// The `count` places nearest to each query, exactly, nearest first. Queries stand one behind the other.
     pub fn search(
         &self,
@@ -375,7 +399,11 @@ impl PlaceIndex {
             .collect();
         // Places that are gone still have rows.
         let is_there = |row: usize| self.places[row].alive;
-        let near = nearest(cpu, width, queries, &segments, count, is_there);
+        let bytes = self.bytes.as_ref();
+        let near = match bytes.filter(|bytes| bytes.len() == self.places.len()) {
+            Some(bytes) => nearest_through_bytes(cpu, bytes, queries, &segments, count, is_there),
+            None => nearest(cpu, width, queries, &segments, count, is_there),
+        };
         let found = |near: &Near| Found {
             place: near.row,
             distance: f64::from(near.squared).sqrt(),

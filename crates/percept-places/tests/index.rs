@@ -169,3 +169,22 @@ fn figures_of_the_public_evaluator() {
     assert!((public - 0.8875739645).abs() < 1e-9, "{public}");
     assert_eq!(evaluation.queries, 96);
 }
+
+#[test]
+fn a_compressed_index_gives_the_same_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let cpu = Cpu::new(2).unwrap();
+    let mut index = filled(&folder.path().join("places"));
+    let asked = [[0.3, 0.7], [1.0, -0.2], [0.0, 0.1], [0.5, 0.5], [-1.0, 0.0]].concat();
+    let plain = index.search(&cpu, &asked, 2).unwrap();
+    index.compress(&cpu);
+    assert_eq!(index.search(&cpu, &asked, 2).unwrap(), plain);
+    // What comes later counts at once, and joins the bytes when they are made again.
+    index.append(&[place("new", 5.0, [0.31, 0.71])]).unwrap();
+    let newest = |index: &PlaceIndex| nearest(index, [0.31, 0.71])[0].clone();
+    assert_eq!(newest(&index), "new");
+    index.compress(&cpu);
+    assert_eq!(newest(&index), "new");
+    index.forget(&["new".to_owned()]).unwrap();
+    assert_eq!(index.search(&cpu, &asked, 2).unwrap(), plain);
+}
