@@ -41,7 +41,8 @@ pub use cost::{Amount, Cost, NodeCost, OpTotals};
 pub use dim::{Bindings, Dim};
 pub use dtype::{DType, Element};
 pub use elastic::{
-    Axis, Choice, Level, Part, PartWeights, Price, PriceList, Scored, Searched, Slicing, Unit,
+    Axis, Choice, Level, Part, PartWeights, Price, PriceList, Scored, Scoring, Searched, Slicing,
+    Unit,
 };
 pub use error::GraphError;
 pub use graph::{

@@ -122,6 +122,39 @@ pub fn max_f1_public(queries: &[AnsweredQuery]) -> Option<f64> {
     best(&precision_recall_public(queries))
 }
 
+/// How much more often one of two searches is right than the other, on the same queries.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct PairedDifference {
+    /// The first one's share less the second one's.
+    pub mean: f64,
+    /// The ends of its 95 % interval, by the deviation of the queries' differences.
+    pub low: f64,
+    /// See `low`.
+    pub high: f64,
+    /// Queries that both could answer.
+    pub queries: usize,
+}
+
+impl PairedDifference {
+    /// Of whether each query was answered right; `None` where there is nothing to find.
+    pub fn of(first: &[Option<bool>], second: &[Option<bool>]) -> Self {
+        let pairs = first.iter().zip(second);
+        let differences: Vec<f64> = pairs
+            .filter_map(|(a, b)| Some(f64::from(u8::from((*a)?)) - f64::from(u8::from((*b)?))))
+            .collect();
+        let count = differences.len() as f64;
+        let mean = differences.iter().sum::<f64>() / count;
+        let squares: f64 = differences.iter().map(|d| (d - mean).powi(2)).sum();
+        let deviation = (squares / (count - 1.0).max(1.0) / count).sqrt();
+        Self {
+            mean,
+            low: mean - 1.96 * deviation,
+            high: mean + 1.96 * deviation,
+            queries: differences.len(),
+        }
+    }
+}
+
 /// First answers, nearest first.
 struct FirstAnswers {
     distances: Vec<f64>,
@@ -248,5 +281,19 @@ mod tests {
                 (fast, slow) => prop_assert_eq!(fast, slow),
             }
         }
+    }
+
+    #[test]
+    fn differences_are_paired() {
+        let [yes, no] = [Some(true), Some(false)];
+        let same = PairedDifference::of(&[yes, no, yes, None], &[yes, no, yes, yes]);
+        assert_eq!(
+            (same.mean, same.low, same.high, same.queries),
+            (0.0, 0.0, 0.0, 3)
+        );
+        let better = PairedDifference::of(&[yes, yes, yes, no], &[yes, no, yes, no]);
+        assert_eq!(better.mean, 0.25);
+        // Differences 0, 1, 0, 0 have the deviation 1/2, their mean 1/4.
+        assert!((better.high - (0.25 + 1.96 * 0.25)).abs() < 1e-12);
     }
 }

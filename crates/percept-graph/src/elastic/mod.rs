@@ -5,16 +5,17 @@
 //! which, from the two graphs alone. Nothing else knows of axes: counting, running, exporting and training see a graph.
 
 mod part_weights;
+mod rest;
 mod search;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::graph::{Graph, Parameter};
-use crate::{Bindings, GraphError};
+use crate::{Bindings, Dim, GraphError};
 
 pub use part_weights::PartWeights;
-pub use search::{Scored, Searched, Unit};
+pub use search::{Scored, Scoring, Searched, Unit};
 
 /// A width that can be chosen, shared by all layers whose parameters it slices.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +39,19 @@ impl Level {
     /// This share of a width, rounded up.
     pub fn of(self, width: usize) -> usize {
         (width * self.level).div_ceil(self.levels)
+    }
+
+    /// This share of a size that inputs decide, rounded down.
+    pub fn of_size(self, size: &Dim) -> Dim {
+        match self.is_whole() {
+            true => size.clone(),
+            false => (size.clone() * self.level).floor_div(self.levels as i64),
+        }
+    }
+
+    /// Whether it is the last: all of it.
+    pub fn is_whole(self) -> bool {
+        self.level == self.levels
     }
 }
 
@@ -177,6 +191,8 @@ impl Slicing {
 pub struct Price {
     pub params: u64,
     pub macs: u64,
+    /// What it takes on this machine; 0 where nobody measured it ([`PriceList::timed`]).
+    pub nanoseconds: u64,
 }
 
 impl std::ops::Add for Price {
@@ -185,6 +201,7 @@ impl std::ops::Add for Price {
         Self {
             params: self.params + other.params,
             macs: self.macs + other.macs,
+            nanoseconds: self.nanoseconds + other.nanoseconds,
         }
     }
 }
@@ -196,6 +213,7 @@ pub struct PriceList {
     axes: Vec<Axis>,
     /// What depends on no axis.
     fixed: Price,
+    fixed_nodes: Vec<String>,
     groups: Vec<Group>,
 }
 
@@ -203,8 +221,28 @@ pub struct PriceList {
 struct Group {
     /// Positions among the axes.
     axes: Vec<usize>,
+    nodes: Vec<String>,
     /// By level of the first axis, then of the next.
     prices: Vec<Price>,
+}
+
+impl Group {
+    /// The configuration whose price stands at `index`: other axes are whole.
+    fn choice(&self, axes: &[Axis], index: usize) -> Choice {
+        let (mut rest, mut choice) = (index, Choice::whole());
+        for &axis in self.axes.iter().rev() {
+            choice = choice.with(&axes[axis].name, rest % axes[axis].levels + 1);
+            rest /= axes[axis].levels;
+        }
+        choice
+    }
+}
+
+/// What a node costs, and how many numbers it gives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct NodePrice {
+    price: Price,
+    elements: usize,
 }
 
 impl PriceList {
@@ -215,27 +253,35 @@ impl PriceList {
     ) -> Result<Self, GraphError> {
         let whole = build(&Choice::whole())?;
         let axes = whole.axes().to_vec();
-        let prices = |choice: &Choice| -> Result<Vec<Price>, GraphError> {
+        let prices = |choice: &Choice| -> Result<BTreeMap<String, NodePrice>, GraphError> {
             let graph = build(choice)?;
             let sizes = graph.bind(shapes)?;
             node_prices(&graph, &sizes)
         };
         let of_whole = prices(&Choice::whole())?;
-        // An axis is a node's own when its smallest level changes what the node costs.
-        let mut own: Vec<Vec<usize>> = vec![Vec::new(); of_whole.len()];
+        // An axis is a node's own when its smallest level changes what the node costs or how much it gives; a node may be
+        // there at some levels only.
+        let mut own: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+        for name in of_whole.keys() {
+            own.insert(name.clone(), Vec::new());
+        }
         for (position, axis) in axes.iter().enumerate().filter(|(_, a)| a.levels > 1) {
             let narrow = prices(&Choice::whole().with(&axis.name, 1))?;
-            for ((own, whole), narrow) in own.iter_mut().zip(&of_whole).zip(narrow) {
-                if *whole != narrow {
-                    own.push(position);
+            for name in of_whole.keys().chain(narrow.keys()) {
+                let known = own.entry(name.clone()).or_default();
+                if of_whole.get(name) != narrow.get(name) && known.last() != Some(&position) {
+                    known.push(position);
                 }
             }
         }
-        let mut fixed = Price::default();
-        let mut by_axes: BTreeMap<Vec<usize>, Vec<usize>> = BTreeMap::new();
-        for (node, own) in own.into_iter().enumerate() {
+        let (mut fixed, mut fixed_nodes) = (Price::default(), Vec::new());
+        let mut by_axes: BTreeMap<Vec<usize>, Vec<String>> = BTreeMap::new();
+        for (node, own) in own {
             match own.is_empty() {
-                true => fixed = fixed + of_whole[node],
+                true => {
+                    fixed = fixed + of_whole[&node].price;
+                    fixed_nodes.push(node);
+                }
                 false => by_axes.entry(own).or_default().push(node),
             }
         }
@@ -245,15 +291,12 @@ impl PriceList {
             let mut group = Group {
                 prices: Vec::with_capacity(count),
                 axes: own,
+                nodes,
             };
             for index in 0..count {
-                let (mut rest, mut choice) = (index, Choice::whole());
-                for &axis in group.axes.iter().rev() {
-                    choice = choice.with(&axes[axis].name, rest % axes[axis].levels + 1);
-                    rest /= axes[axis].levels;
-                }
-                let prices = prices(&choice)?;
-                let sum = nodes.iter().map(|&node| prices[node]);
+                let prices = prices(&group.choice(&axes, index))?;
+                let nodes = group.nodes.iter();
+                let sum = nodes.filter_map(|node| Some(prices.get(node)?.price));
                 group.prices.push(sum.fold(Price::default(), |a, b| a + b));
             }
             groups.push(group);
@@ -261,8 +304,44 @@ impl PriceList {
         Ok(Self {
             axes,
             fixed,
+            fixed_nodes,
             groups,
         })
+    }
+
+    /// The same with times, as `measure` tells them: nanoseconds of the nodes of a configuration, by name. A node takes what
+    /// its own axes say, whatever the others are at.
+    pub fn timed<E>(
+        mut self,
+        mut measure: impl FnMut(&Choice) -> Result<BTreeMap<String, u64>, E>,
+    ) -> Result<Self, E> {
+        let sum = |times: &BTreeMap<String, u64>, nodes: &[String]| -> u64 {
+            nodes.iter().filter_map(|node| times.get(node)).sum()
+        };
+        let most = self.axes.iter().map(|axis| axis.levels).max().unwrap_or(1);
+        // Groups of one axis share configurations: all axes at one level.
+        for level in (1..=most).rev() {
+            let axes = self.axes.iter();
+            let choice = axes.fold(Choice::whole(), |choice, axis| {
+                choice.with(&axis.name, level.min(axis.levels))
+            });
+            let times = measure(&choice)?;
+            if level == most {
+                self.fixed.nanoseconds = sum(&times, &self.fixed_nodes);
+            }
+            for group in &mut self.groups {
+                if group.axes.len() == 1 && level <= group.prices.len() {
+                    group.prices[level - 1].nanoseconds = sum(&times, &group.nodes);
+                }
+            }
+        }
+        for group in self.groups.iter_mut().filter(|g| g.axes.len() > 1) {
+            for index in 0..group.prices.len() {
+                let times = measure(&group.choice(&self.axes, index))?;
+                group.prices[index].nanoseconds = sum(&times, &group.nodes);
+            }
+        }
+        Ok(self)
     }
 
     /// The axes, in the order of the levels that [`PriceList::price`] takes.
@@ -285,26 +364,26 @@ impl PriceList {
     }
 }
 
-/// What each node costs; parameters that no node reads stand behind the last.
-fn node_prices(graph: &Graph, sizes: &Bindings) -> Result<Vec<Price>, GraphError> {
+/// What each node costs, by its name; parameters that no node reads have none.
+fn node_prices(graph: &Graph, sizes: &Bindings) -> Result<BTreeMap<String, NodePrice>, GraphError> {
     let params = |ids: &mut dyn Iterator<Item = &Parameter>| -> u64 {
         let trainable = ids.filter(|param| param.trainable);
         trainable.map(|param| param.elements() as u64).sum()
     };
-    let mut prices = Vec::with_capacity(graph.nodes().len() + 1);
+    let mut prices: BTreeMap<String, NodePrice> = BTreeMap::new();
     let mut read = 0;
     for (node, cost) in graph.nodes().iter().zip(graph.costs(sizes)?) {
         let own = params(&mut node.params.iter().map(|&id| graph.param(id)));
         read += own;
-        prices.push(Price {
-            params: own,
-            macs: cost.macs.unwrap_or(0),
-        });
+        let known = prices.entry(node.name.clone()).or_default();
+        known.price.params += own;
+        known.price.macs += cost.macs.unwrap_or(0);
+        for &output in &node.outputs {
+            known.elements += graph.value_shape(output, sizes)?.iter().product::<usize>();
+        }
     }
     let all = params(&mut graph.params().iter());
-    prices.push(Price {
-        params: all - read,
-        macs: 0,
-    });
+    let unread = prices.entry(String::new()).or_default();
+    unread.price.params += all - read;
     Ok(prices)
 }

@@ -20,7 +20,9 @@ impl Graph {
                 param.init = wide.init;
             }
         }
-        self.keeps_statistics = !slicing.is_whole();
+        // Also an axis that cuts no parameter, such as a picture's height, changes what is normalised.
+        let is_whole = self.axes.iter().all(|axis| axis.level == axis.levels);
+        self.keeps_statistics = !slicing.is_whole() || !is_whole;
         Ok(self)
     }
 
