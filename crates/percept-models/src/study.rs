@@ -34,6 +34,54 @@ pub enum Measured {
     Trainings,
     /// Inferences of clouds of several sizes, in both forms that memory can be dealt with; it has no rows of settings.
     Clouds(CloudStudy),
+    /// One inference, by component and by operator, and what the elastic axes of the network reach; it has no rows of settings.
+    Inference(InferenceStudy),
+}
+
+/// Where the time and the memory of an inference are, held against a published profile.
+#[derive(Clone, Copy, Debug)]
+pub struct InferenceStudy {
+    /// The components of the network.
+    pub components: &'static [Component],
+    /// The operators of the published profile.
+    pub published: &'static [PublishedOperator],
+    /// What the published text says about it.
+    pub findings: &'static [Finding],
+}
+
+/// A line of a published profile.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishedOperator {
+    /// What it is called there.
+    pub name: &'static str,
+    /// What does the same here, by kinds of ops; none where nothing does.
+    pub kinds: &'static [&'static str],
+    /// Megabytes (MiB) that it allocated in all its calls.
+    pub mebibytes: f64,
+    /// Its calls.
+    pub calls: u32,
+}
+
+/// Something that a published text says about a profile.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding {
+    /// What it says.
+    pub says: &'static str,
+    /// What the measurement is about, before its figure.
+    pub here: &'static str,
+    /// Which figure that is.
+    pub evidence: Measure,
+}
+
+/// A figure of an inference.
+#[derive(Clone, Copy, Debug)]
+pub enum Measure {
+    /// What is held at the peak, and by whom, beside the sum of all that is allocated.
+    Peak,
+    /// The share of these components in the time.
+    Share(&'static [usize]),
+    /// What is saved by the axes whose names begin so, at their first levels: of the parameters and of the multiply-adds.
+    Reach(&'static [&'static str]),
 }
 
 /// How time and memory grow with the points of a cloud, and what the lean form of a network is good for.
@@ -189,7 +237,7 @@ mod tests {
                 let model = entry
                     .build(&settings)
                     .unwrap_or_else(|error| panic!("{} {}: {error}", study.name, row.title));
-                if let Measured::Clouds(_) = study.measured {
+                if let Measured::Clouds(_) | Measured::Inference(_) = study.measured {
                     continue;
                 }
                 let course = entry.course.expect("it is taught");
@@ -211,6 +259,30 @@ mod tests {
                 for claim in clouds.claims {
                     if let Evidence::Share(component) = claim.evidence {
                         assert!(component < clouds.components.len(), "{}", claim.says);
+                    }
+                }
+            }
+            if let Measured::Inference(inference) = study.measured {
+                let model = entry.build(&Settings::none()).unwrap();
+                let nodes = || model.graph.nodes().iter();
+                for scope in inference.components.iter().flat_map(|c| c.scopes) {
+                    let inside = format!("{scope}.");
+                    let is_there = |name: &str| name == *scope || name.starts_with(&inside);
+                    assert!(nodes().any(|node| is_there(&node.name)), "{scope}");
+                }
+                for finding in inference.findings {
+                    match finding.evidence {
+                        Measure::Peak => {}
+                        Measure::Share(of) => {
+                            assert!(of.iter().all(|at| *at < inference.components.len()));
+                        }
+                        Measure::Reach(prefixes) => {
+                            let axes = model.graph.axes();
+                            let is_there = |prefix: &&str| {
+                                axes.iter().any(|axis| axis.name.starts_with(*prefix))
+                            };
+                            assert!(prefixes.iter().all(is_there), "{}", finding.says);
+                        }
                     }
                 }
             }

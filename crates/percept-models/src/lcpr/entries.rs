@@ -4,6 +4,7 @@ use percept_data::seeded::Family;
 use percept_graph::Graph;
 
 use super::lesson::PLACES;
+use super::studies::STUDIES;
 use super::{DESCRIPTOR, LEVELS, Lcpr, PlaceIntake};
 use crate::answer::DescriptorHead;
 use crate::zoo::{Entry, Parts};
@@ -22,9 +23,10 @@ const STAGES: AxisGroups = &[&[
     "stage3.inner",
     "stage4.inner",
 ]];
+const IMAGE: AxisGroups = &[&["camera.height"]];
 const HEAD: AxisGroups = &[&["final.mid", "netvlad.clusters", "descriptor"]];
 
-const SETTINGS: usize = 7;
+const SETTINGS: usize = 8;
 
 const fn settings(defaults: Lcpr) -> [Setting; SETTINGS] {
     let Lcpr {
@@ -67,6 +69,12 @@ const fn settings(defaults: Lcpr) -> [Setting; SETTINGS] {
             "elastic: quarters of the channels inside of each stage's residual blocks",
         ),
         Setting::levels(
+            "image",
+            IMAGE,
+            most,
+            "elastic: quarters of the pictures' height that the cameras' stream sees",
+        ),
+        Setting::levels(
             "head",
             HEAD,
             most,
@@ -85,14 +93,17 @@ pub(crate) static ENTRIES: &[Entry] = &[
         &PUBLIC,
         |name, settings| build(name, settings, &PUBLIC, [256, 704], [32, 1056]),
     )
-    .taught_by(PLACES),
+    .taught_by(PLACES)
+    .studied(STUDIES),
     Entry::new(
         "lcpr-small",
         "LCPR, narrow enough to be trained on a plain CPU",
         &SMALL,
         |name, settings| build(name, settings, &SMALL, [64, 176], [32, 264]),
     )
-    .taught_by(PLACES),
+    .shipping(include_bytes!("weights.safetensors"))
+    .taught_by(PLACES)
+    .studied(STUDIES),
 ];
 
 /// The tensors of a ResNet-18 that both streams begin with: (its name, ours). The LiDAR's stages are copies of the cameras'.

@@ -13,9 +13,13 @@ mod intake;
 mod lesson;
 mod netvlad;
 mod range_image;
+mod studies;
 mod triplet;
 
-use percept_graph::{Builder, Choice, Conv2d, Dim, Graph, GraphError, MaxPool2d, Normalize};
+use percept_graph::{
+    Builder, Choice, Conv2d, Dim, Graph, GraphError, MaxPool2d, Normalize, Resize, ResizeMode,
+    ResizeScale,
+};
 
 use crate::resnet::{Stage, conv_bn};
 pub(crate) use entries::ENTRIES;
@@ -76,7 +80,23 @@ impl Lcpr {
         let stem = self.width;
 
         // The cameras are samples of their own until their columns stand side by side.
-        let x = b.reshape("cameras", camera, [n * CAMERAS, 3.into(), h, w]);
+        let x = b.reshape(
+            "cameras",
+            camera,
+            [n * CAMERAS, 3.into(), h.clone(), w.clone()],
+        );
+        let height = b.axis("camera.height", LEVELS);
+        let x = match height.is_whole() {
+            true => x,
+            false => {
+                let shrunk = Resize {
+                    mode: ResizeMode::BilinearAntialias,
+                    size: [height.of_size(&h), w],
+                    scale: ResizeScale::Sizes,
+                };
+                b.call("shrunk", shrunk, &[x])
+            }
+        };
         let conv = Conv2d::new(3, stem, 7).stride(2).padding(3);
         let x = conv_bn(&mut b, "conv1_i", "bn1_i", x, conv);
         let x = b.relu("relu_i", x);

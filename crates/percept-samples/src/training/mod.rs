@@ -3,6 +3,7 @@
 mod places;
 mod scans;
 mod sweeps;
+mod town;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -13,6 +14,7 @@ use percept_data::points::PointsError;
 use percept_data::{Samples, SettingError};
 use percept_kernels::{Cpu, CpuError};
 use percept_models::lesson::DataKind;
+use percept_store::StoreError;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -114,6 +116,9 @@ pub enum DataError {
     /// A setting that makes no sense.
     #[error(transparent)]
     Setting(#[from] SettingError),
+    /// The folder that keeps what was rendered.
+    #[error("data.places.cache: {0}")]
+    Store(#[from] StoreError),
 }
 
 impl DataConfig {

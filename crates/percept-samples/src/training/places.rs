@@ -1,18 +1,22 @@
 //! Places to learn from: towns of the synthetic world, toured several times, rendered once and kept as small as networks see them.
 
-use percept_data::images::RgbImage;
+use std::path::PathBuf;
+
 use percept_data::random::hash;
 use percept_data::{Datum, POSITION, Sample, SampleError, Samples, SettingError};
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
 use percept_models::lcpr::{CAMERA, RANGE, range_image};
+use percept_store::Cache;
 use percept_world::{CameraRig, PictureSize, World, WorldConfig, WorldKind};
 use serde::{Deserialize, Serialize};
 
+use super::DataError;
+use super::town::{Seen, Tour, Town};
 use crate::places::position;
 
 /// How much of the world, and how large it is seen.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PlacesSettings {
     /// Everything in it follows from this; held-out towns have another.
@@ -31,6 +35,8 @@ pub struct PlacesSettings {
     pub camera: [usize; 2],
     /// Height and width of the range images.
     pub range: [usize; 2],
+    /// A folder that keeps rendered towns for the next run.
+    pub cache: Option<PathBuf>,
 }
 
 impl Default for PlacesSettings {
@@ -44,6 +50,7 @@ impl Default for PlacesSettings {
             testing_frames: 60,
             camera: [64, 176],
             range: [32, 264],
+            cache: None,
         }
     }
 }
@@ -53,9 +60,12 @@ const HELD_OUT: u64 = 0x7465_7374;
 /// Metres between towns, so that no place of one is near a place of another.
 const BETWEEN_TOWNS_M: f64 = 10_000.0;
 
+/// Bytes that the folder of rendered towns may hold.
+const CACHE_BYTES: u64 = 8 << 30;
+
 impl PlacesSettings {
     /// Renders drives to learn from, and drives through other towns to be judged by.
-    pub(super) fn render(&self, cpu: &Cpu) -> Result<[Toured; 2], SettingError> {
+    pub(super) fn render(&self, cpu: &Cpu) -> Result<[Toured; 2], DataError> {
         for (name, value) in [
             ("data.places.towns", self.towns),
             ("data.places.frames", self.frames),
@@ -70,56 +80,66 @@ impl PlacesSettings {
         let fits = self.camera.iter().all(|side| (1..=8192).contains(side));
         let given = format!("{height}x{width}");
         SettingError::unless(fits, "data.places.camera", given, "sides of 1 to 8192")?;
-        let size = PictureSize::new(width, height).expect("sides were checked");
-        let rig = CameraRig::nuscenes(size);
-        let training = self.tour(cpu, &rig, self.seed, self.towns, self.frames);
-        let other = hash(self.seed, HELD_OUT, 0);
-        let testing = self.tour(cpu, &rig, other, self.testing_towns, self.testing_frames);
-        Ok([training, testing])
-    }
-
-    fn tour(&self, cpu: &Cpu, rig: &CameraRig, seed: u64, towns: usize, frames: usize) -> Toured {
-        let mut kept = Vec::with_capacity(towns * self.passes * frames);
-        for town in 0..towns {
-            let mut world = World::new(WorldConfig {
-                passes: self.passes,
-                frames_per_pass: frames,
-                ..WorldConfig::new(WorldKind::Places, hash(seed, 0, town as u64))
+        let [height, width] = self.range;
+        let fits = self.range.iter().all(|side| (1..=8192).contains(side));
+        let given = format!("{height}x{width}");
+        SettingError::unless(fits, "data.places.range", given, "sides of 1 to 8192")?;
+        let cache = self.cache.as_ref();
+        let cache = cache.map(|folder| Cache::open(folder, CACHE_BYTES));
+        let cache = cache.transpose()?;
+        let toured = |seed: u64, towns: usize, frames: usize| -> Result<Toured, DataError> {
+            let towns = (0..towns).map(|town| {
+                let tour = Tour {
+                    seed: hash(seed, 0, town as u64),
+                    passes: self.passes,
+                    frames,
+                    camera: self.camera,
+                    range: self.range,
+                };
+                tour.kept_in(cache.as_ref(), || drive(cpu, &tour))
             });
-            for index in 0..self.passes * frames {
-                let views = world.views(cpu, index, rig).into_iter();
-                let [x, y, z] = world.ego_to_world(index).translation;
-                kept.push(Kept {
-                    images: views.map(|view| view.view.image).collect(),
-                    metres: range_image(&world.frame(cpu, index), self.range).metres,
-                    position: [x + town as f64 * BETWEEN_TOWNS_M, y, z],
-                    drive: index / frames,
-                });
-            }
-        }
-        Toured {
-            range: self.range,
-            kept,
-        }
+            Ok(Toured {
+                towns: towns.collect::<Result<_, _>>()?,
+            })
+        };
+        let other = hash(self.seed, HELD_OUT, 0);
+        Ok([
+            toured(self.seed, self.towns, self.frames)?,
+            toured(other, self.testing_towns, self.testing_frames)?,
+        ])
     }
 }
 
-struct Kept {
-    images: Vec<RgbImage>,
-    metres: Vec<f32>,
-    position: [f64; 3],
-    drive: usize,
+/// Renders all drives through a town.
+fn drive(cpu: &Cpu, tour: &Tour) -> Town {
+    let [height, width] = tour.camera;
+    let size = PictureSize::new(width, height).expect("sides were checked");
+    let rig = CameraRig::nuscenes(size);
+    let mut world = World::new(WorldConfig {
+        passes: tour.passes,
+        frames_per_pass: tour.frames,
+        ..WorldConfig::new(WorldKind::Places, tour.seed)
+    });
+    let mut town = Town::empty(tour);
+    for index in 0..tour.passes * tour.frames {
+        let views = world.views(cpu, index, &rig);
+        town.push(&Seen {
+            images: views.into_iter().map(|view| view.view.image).collect(),
+            metres: range_image(&world.frame(cpu, index), tour.range).metres,
+            position: world.ego_to_world(index).translation,
+        });
+    }
+    town
 }
 
 /// Frames of all drives through all towns.
 pub(super) struct Toured {
-    range: [usize; 2],
-    kept: Vec<Kept>,
+    towns: Vec<Town>,
 }
 
 impl Samples for Toured {
     fn len(&self) -> usize {
-        self.kept.len()
+        self.towns.iter().map(Town::len).sum()
     }
 
     fn name(&self, index: usize) -> String {
@@ -127,18 +147,31 @@ impl Samples for Toured {
     }
 
     fn sample(&self, index: usize) -> Result<Sample, SampleError> {
-        let kept = &self.kept[index];
-        let shape = [1, 1, self.range[0], self.range[1]];
-        let range = Tensor::from_values(shape, kept.metres.clone());
-        let range = range.map_err(|error| SampleError::Unusable {
+        let unusable = |reason: String| SampleError::Unusable {
             sample: self.name(index),
-            reason: error.to_string(),
-        })?;
-        Ok(
-            Sample::of(self.name(index), CAMERA, Datum::Images(kept.images.clone()))
+            reason,
+        };
+        let mut frame = index;
+        for (number, town) in self.towns.iter().enumerate() {
+            if frame >= town.len() {
+                frame -= town.len();
+                continue;
+            }
+            let Seen {
+                images,
+                metres,
+                position: [x, y, z],
+            } = town.seen(frame);
+            let [height, width] = town.tour().range;
+            let range = Tensor::from_values([1, 1, height, width], metres);
+            let range = range.map_err(|error| unusable(error.to_string()))?;
+            let here = [x + number as f64 * BETWEEN_TOWNS_M, y, z];
+            let sample = Sample::of(self.name(index), CAMERA, Datum::Images(images));
+            return Ok(sample
                 .with(RANGE, Datum::Tensor(range))
-                .with(POSITION, position(kept.position))
-                .with("drive", Datum::Class(kept.drive)),
-        )
+                .with(POSITION, position(here))
+                .with("drive", Datum::Class(frame / town.tour().frames)));
+        }
+        Err(unusable("no such frame".to_owned()))
     }
 }

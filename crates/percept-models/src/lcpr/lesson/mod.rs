@@ -2,6 +2,7 @@
 //! recall.
 
 mod judge;
+mod parts;
 mod plan;
 mod prepare;
 
@@ -13,17 +14,17 @@ use percept_data::random::Draws;
 use percept_data::seeded::{Family, seeded_values};
 use percept_data::{Example, Prepare};
 use percept_graph::{Choice, Graph, Tensor};
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::entries::configured;
 use super::triplet::{Mean, TRIPLET};
-use super::{CAMERA, LEVELS, RANGE};
+use super::{CAMERA, RANGE};
 use crate::Model;
 use crate::lesson::{
     Asked, Course, DataKind, Epoch, Lesson, LessonError, LessonOptions, Metric, TrainingGraph,
 };
 use judge::PlaceJudge;
+use parts::PlaceOptions;
 use prepare::PreparePlaces;
 
 /// Networks that learn from places seen several times.
@@ -33,53 +34,18 @@ pub(crate) const PLACES: Course = Course {
     lesson: |model, options| Ok(Arc::new(PlaceLesson::new(model, options)?)),
 };
 
-/// How a run teaches.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-struct PlaceOptions {
-    /// Negatives in a group beside the query and its positive.
-    negatives: usize,
-    /// Groups of an epoch; a query each.
-    groups: usize,
-    /// How often each level of the elastic axes is drawn, the lowest first; only the last: no elasticity.
-    levels: [f64; LEVELS],
-    /// Whether the stages' and the last VertConv's widths and the clusters have the level too, and not the fusion blocks alone.
-    wide: bool,
-}
-
-impl Default for PlaceOptions {
-    fn default() -> Self {
-        Self {
-            negatives: 2,
-            groups: 400,
-            levels: [0.17, 0.20, 0.22, 0.41],
-            wide: true,
-        }
-    }
-}
-
 /// The lesson of an LCPR.
 #[derive(Clone, Debug)]
 struct PlaceLesson {
     options: PlaceOptions,
-    /// The whole network first, then its parts, the widest first.
+    /// The whole network first, then its parts.
     graphs: Vec<TrainingGraph>,
+    /// How often each of them is drawn.
+    shares: Vec<f64>,
     inference: Graph,
     preparation: PreparePlaces,
     shapes: Vec<(&'static str, Vec<usize>)>,
     sizes: BTreeMap<String, [usize; 2]>,
-}
-
-/// The choice of one level for all axes but the descriptor, whose size an index depends on.
-fn at_level(graph: &Graph, level: usize, wide: bool) -> Choice {
-    let axes = graph.axes().iter();
-    let elastic = axes.filter(|axis| match axis.name.as_str() {
-        "descriptor" => false,
-        name => wide || name.starts_with("fusion"),
-    });
-    elastic.fold(Choice::whole(), |choice, axis| {
-        choice.with(&axis.name, level)
-    })
 }
 
 impl PlaceLesson {
@@ -95,21 +61,13 @@ impl PlaceLesson {
         let augment = |reason: String| LessonError::Augment { reason };
         let chosen = serde_json::from_value(Value::Object(options.augment.clone()));
         let chosen: PlaceOptions = chosen.map_err(|error| augment(error.to_string()))?;
-        let shares = chosen.levels;
-        if shares.iter().any(|share| !(0.0..=1.0).contains(share)) || shares[LEVELS - 1] <= 0.0 {
-            return Err(augment(
-                "levels are shares, and the last is above 0".to_owned(),
-            ));
-        }
-        if chosen.groups == 0 {
-            return Err(augment("groups: at least 1".to_owned()));
-        }
+        chosen.check().map_err(augment)?;
         let network = configured(&model.settings);
         let whole = network.training_graph(&Choice::whole(), Mean::Active)?;
         let mut graphs = vec![training(whole.clone())];
-        for level in (1..LEVELS).rev().filter(|level| shares[level - 1] > 0.0) {
-            let choice = at_level(&whole, level, chosen.wide);
-            let part = network.training_graph(&choice, Mean::Active)?;
+        let drawn = chosen.parts(&whole);
+        for (_, choice) in &drawn[1..] {
+            let part = network.training_graph(choice, Mean::Active)?;
             graphs.push(training(part.as_part_of(&whole)?));
         }
         let shapes = model.input_shapes(1);
@@ -120,6 +78,7 @@ impl PlaceLesson {
         };
         Ok(Self {
             options: chosen,
+            shares: drawn.into_iter().map(|(share, _)| share).collect(),
             graphs,
             inference: model.graph.clone(),
             preparation: PreparePlaces::new(model),
@@ -168,12 +127,9 @@ impl Lesson for PlaceLesson {
     }
 
     fn choose(&self, seed: u64, step: u64) -> usize {
-        let shares = self.options.levels;
-        let total: f64 = shares.iter().sum();
+        let total: f64 = self.shares.iter().sum();
         let mut drawn = Draws::of(&[seed, LEVEL_DRAWS, step]).range(0.0, total);
-        // The graphs go from the whole network to its smallest part.
-        let drawable = shares.iter().rev().filter(|share| **share > 0.0);
-        for (graph, share) in drawable.enumerate() {
+        for (graph, share) in self.shares.iter().enumerate() {
             if drawn < *share {
                 return graph;
             }
@@ -196,7 +152,12 @@ impl Lesson for PlaceLesson {
 
     fn plan(&self, epoch: Epoch, network: &mut dyn Asked) -> Result<EpochPlan, LessonError> {
         let groups = self.epoch_len(network.samples());
-        plan::hard_groups(epoch, network, groups, self.options.negatives)
+        let size = plan::Sizes {
+            frames: self.options.frames,
+            groups,
+            negatives: self.options.negatives,
+        };
+        plan::hard_groups(epoch, network, size)
     }
 
     fn inference(&self) -> Graph {
