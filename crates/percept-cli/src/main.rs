@@ -125,7 +125,10 @@ fn answer(cli: &Cli) -> fail::Result<Option<(&'static str, Outcome)>> {
         Verb::Verify(args) => ("verify", verify::run(args, common)?),
         Verb::Export(args) => ("export", export::run(args, common)?),
         Verb::Elastic(args) => ("elastic", elastic::run(args, common)?),
-        Verb::Place(args) => ("place", place::run(args, common)?),
+        Verb::Place(args) => match place::run(args, common)? {
+            Some(outcome) => ("place", outcome),
+            None => return Ok(None),
+        },
         Verb::World(args) => ("world", world::run(args, common)?),
         Verb::Doctor(args) => ("doctor", doctor::run(args, common)?),
     }))

@@ -2,6 +2,7 @@
 //! an error is.
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use percept_data::loader::LoaderError;
 use percept_models::zoo::{self, Entry};
@@ -40,6 +41,8 @@ pub struct Settled {
     pub data: TrainData,
     /// What is learned from where no folder is named.
     pub built_in: &'static str,
+    /// How long it took to open the data, or to render them.
+    pub opening: Duration,
     pub config: TrainConfig,
 }
 
@@ -51,10 +54,12 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
     if let Some(card) = &sources.card {
         describe_by(card, entry, &sources.set, &mut config)?;
     }
+    let begun = Instant::now();
     let data = config
         .data
         .open(course.data, config.seed, config.size)
         .map_err(blame_data)?;
+    let opening = begun.elapsed();
     let classes = data.training.classes();
     let mut settings = entry.settings.iter();
     if settings.any(|setting| setting.name == "classes") {
@@ -74,6 +79,7 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
         learner,
         data,
         built_in: course.data.built_in(),
+        opening,
         config,
     })
 }
@@ -209,6 +215,7 @@ fn blame_data(error: DataError) -> Fail {
         DataError::Open(error) => Fail::bad_input(error),
         DataError::Machine(error) => Fail::usage(error),
         DataError::Setting(error) => Fail::usage(error),
+        error @ DataError::Store(_) => Fail::bad_input(error),
         error @ DataError::NoFolder { .. } => Fail::usage(error),
     }
 }

@@ -28,6 +28,19 @@ fn a_town_is_indexed_asked_judged_and_exported() {
         .success()
         .stdout(contains("pass 1, frame 0 at"))
         .stdout(contains("margin"));
+    place(
+        &[
+            &town("query")[..],
+            &["--first", "2", "--picture", "match.svg"],
+        ]
+        .concat(),
+    )
+    .success();
+    for number in 0..2 {
+        let path = folder.path().join(format!("match-{number}.svg"));
+        let drawn = std::fs::read_to_string(path).expect("a picture");
+        assert!(drawn.contains("query") && drawn.contains("pass 0, frame"));
+    }
     place(&town("eval"))
         .success()
         .stdout(contains("recall@1"))
@@ -65,6 +78,30 @@ fn a_town_is_indexed_asked_judged_and_exported() {
     place(&["query", "--index", "town", "--model", "resnet18"])
         .code(2)
         .stderr(contains("no descriptors"));
+}
+
+#[test]
+fn a_new_users_first_queries_find_their_places() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let town = |verb| {
+        [
+            "place", verb, "--index", "town", "--frames", "12", "--passes", "2",
+        ]
+    };
+    percept(&folder, &town("index"))
+        .success()
+        .stdout(contains("12 places added"));
+    let asked = [&town("query")[..], &["--json"]].concat();
+    let found = percept(&folder, &asked).success();
+    let text = String::from_utf8(found.get_output().stdout.clone()).expect("JSON");
+    let record: serde_json::Value = serde_json::from_str(&text).expect("a record");
+    let queries = record["queries"].as_array().expect("queries");
+    let apart = |query: &serde_json::Value| query["answers"][0]["apart_m"].as_f64();
+    let right = queries.iter().filter(|query| apart(query) <= Some(9.0));
+    assert!(queries.len() == 5 && right.count() >= 4, "{record}");
+    // A narrow part of the same weights asks the same index.
+    let narrow = [&asked[..], &["--granularity", "3,3/3,3/3,3/3,3"]].concat();
+    percept(&folder, &narrow).success();
 }
 
 #[test]
@@ -167,5 +204,118 @@ fn a_search_meets_its_budget() {
         &[&search[..], &["--budget", "macs=90%", "--fix", "layer9"]].concat(),
     )
     .code(2)
-    .stderr(contains("no such axis"));
+    .stderr(contains("no axis `layer9`"));
+    // The same search finds the same, and every way of searching stays within what it was given.
+    let told = |arguments: &[&str]| {
+        let found = percept(&folder, &[&search[..], arguments].concat()).success();
+        let text = String::from_utf8(found.get_output().stdout.clone()).expect("JSON");
+        serde_json::from_str::<serde_json::Value>(&text).expect("a record")
+    };
+    let greedy = ["--budget", "macs=80%", "--json"];
+    assert_eq!(told(&greedy)["path"], told(&greedy)["path"]);
+    let axes = ["--axes", "layer2.inner,layer4.inner", "--json"];
+    let all = told(
+        &[
+            &axes[..],
+            &["--budget", "params=90%", "--method", "exhaustive"],
+        ]
+        .concat(),
+    );
+    assert_eq!(all["scored"], 16);
+    assert!(all["spent"]["times_fewer"].as_f64() > Some(1.0));
+    let monotone = ["--budget", "params=90%", "--method", "monotone"];
+    assert_eq!(told(&[&axes[..], &monotone].concat())["scored"], 10);
+    let latency = [
+        "--budget",
+        "latency=95%",
+        "--picture",
+        "front.svg",
+        "--picture",
+        "front.png",
+        "--json",
+    ];
+    assert!(told(&latency)["path"][0]["ms"].as_f64() > Some(0.0));
+    let drawn = std::fs::read_to_string(folder.path().join("front.svg")).expect("a picture");
+    assert!(drawn.contains("latency, ms"));
+    let many = [
+        "--budget",
+        "macs=90%",
+        "--method",
+        "exhaustive",
+        "--most",
+        "9",
+    ];
+    percept(&folder, &[&search[..], &many].concat())
+        .code(2)
+        .stderr(contains("more than 9 configurations"));
+    percept(
+        &folder,
+        &[&search[..], &["--budget", "macs=90%", "--score", "recall"]].concat(),
+    )
+    .code(2)
+    .stderr(contains("route"));
+}
+
+#[test]
+fn a_search_by_recall_keeps_what_parts_have_in_common() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let search = [
+        "elastic",
+        "search",
+        "lcpr-small",
+        "--weights",
+        "seeded",
+        "--size",
+        "camera=16x32",
+        "range=8x64",
+        "--score",
+        "recall",
+        "--database",
+        "whole",
+        "--samples",
+        "9",
+        "--batch",
+        "3",
+        "--axes",
+        "fusion3.mid,fusion4.heads",
+        "--budget",
+        "params=99%",
+        "--json",
+    ];
+    let found = percept(&folder, &search).success();
+    let text = String::from_utf8(found.get_output().stdout.clone()).expect("JSON");
+    let record: serde_json::Value = serde_json::from_str(&text).expect("a record");
+    assert_eq!(record["score"], "recall@1");
+    assert!(
+        record["spent"]["times_fewer"].as_f64() > Some(1.5),
+        "{record}"
+    );
+}
+
+#[test]
+fn both_searches_of_places_find_the_same() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let bench = [
+        "place",
+        "bench",
+        "--places",
+        "3000",
+        "--width",
+        "32",
+        "--repeats",
+        "1",
+    ];
+    for queries in ["1", "5"] {
+        percept(
+            &folder,
+            &[
+                &bench[..],
+                &["--queries", queries, "--save", "rows.safetensors"],
+            ]
+            .concat(),
+        )
+        .success()
+        .stdout(contains("both find the same"));
+    }
+    assert!(folder.path().join("rows.safetensors").exists());
 }

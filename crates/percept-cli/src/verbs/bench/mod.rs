@@ -20,6 +20,7 @@ use crate::options::{Common, EngineArgs, PartSize, available_threads, parse_batc
 use crate::outcome::Outcome;
 use crate::progress;
 use subject::{Facts, Subject, Times};
+pub use subject::{Timed, timed};
 
 /// Measure a network or a single layer: median, spread, throughput, memory
 #[derive(clap::Args)]
@@ -250,6 +251,11 @@ fn paced(
     for _ in 0..args.runs().0 {
         subject.run(None)?;
     }
+    pace(setting.threads, || subject.timed())
+}
+
+/// Says that it is ready, runs once for each line of stdin and tells the time, and ends with the memory that was needed.
+pub fn pace(threads: usize, mut run: impl FnMut() -> Result<Timed>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let mut say = |line: Value| {
         writeln!(stdout, "{line}")
@@ -257,11 +263,11 @@ fn paced(
             .bad_input()
     };
     say(
-        json!({"ready": true, "engine": "percept", "version": env!("CARGO_PKG_VERSION"), "threads": setting.threads}),
+        json!({"ready": true, "engine": "percept", "version": env!("CARGO_PKG_VERSION"), "threads": threads}),
     )?;
     for line in std::io::stdin().lock().lines() {
         line.bad_input()?;
-        let time = subject.timed()?;
+        let time = run()?;
         say(json!({"wall_ms": time.wall_ms, "cpu_ms": time.cpu_ms}))?;
     }
     say(json!({"peak_memory_bytes": machine::peak_resident_bytes()}))

@@ -33,6 +33,21 @@ pub struct Timed {
     pub cpu_ms: f64,
 }
 
+/// How long something takes.
+pub fn timed<T>(run: impl FnOnce() -> T) -> Timed {
+    let cpu_before = machine::process_cpu_seconds();
+    let start = Instant::now();
+    run();
+    let wall_ms = start.elapsed().as_secs_f64() * 1e3;
+    let cpu_seconds = machine::process_cpu_seconds()
+        .zip(cpu_before)
+        .map(|(after, before)| after - before);
+    Timed {
+        wall_ms,
+        cpu_ms: cpu_seconds.map_or(wall_ms, |seconds| seconds * 1e3),
+    }
+}
+
 /// What a subject is, once it ran.
 pub struct Facts {
     pub macs: u64,
@@ -164,17 +179,9 @@ impl Subject {
     }
 
     pub fn timed(&mut self) -> Result<Timed> {
-        let cpu_before = machine::process_cpu_seconds();
-        let start = Instant::now();
-        self.run(None)?;
-        let wall_ms = start.elapsed().as_secs_f64() * 1e3;
-        let cpu_seconds = machine::process_cpu_seconds()
-            .zip(cpu_before)
-            .map(|(after, before)| after - before);
-        Ok(Timed {
-            wall_ms,
-            cpu_ms: cpu_seconds.map_or(wall_ms, |seconds| seconds * 1e3),
-        })
+        let mut ran = Ok(());
+        let time = timed(|| ran = self.run(None));
+        ran.map(|()| time)
     }
 
     /// Times of `repeats` runs; `on_run` hears of each.

@@ -1,10 +1,17 @@
 //! `percept elastic`: many networks in one set of weights.
 
+mod budget;
+mod evaluate;
 mod extract;
+mod front;
+mod judge;
+mod score;
 mod search;
 mod show;
 
 use clap::Subcommand;
+
+pub use show::narrowed;
 
 use crate::fail::Result;
 use crate::options::Common;
@@ -17,7 +24,7 @@ use crate::outcome::Outcome;
   percept elastic show lcpr --granularity 2,2/3,1/4,4/1,2 --set stages=2,2,2,2
   percept elastic extract lcpr --granularity 1,1/2,2/3,3/4,4 --to part.safetensors
   percept elastic extract lcpr-small --granularity 2,2/2,2/2,2/2,2 --recalibrate 64 --to part.safetensors
-  percept elastic search lcpr-small --budget macs=70%
+  percept elastic search lcpr-small --budget macs=70% --picture front.svg
   percept run lcpr --weights part.safetensors
 
 A part is chosen by levels of elastic settings (`percept models NAME` lists them), with every verb.")]

@@ -22,10 +22,16 @@ pub struct EvalArgs {
     near: f64,
 }
 
+/// Places from which on searches are worth an index as bytes.
+const MANY_PLACES: usize = 20_000;
+
 pub fn run(args: &EvalArgs, common: &Common) -> Result<Outcome> {
     let DescribeArgs { source, .. } = &args.describe;
-    let (index, mut describer) = args.describe.ask(common)?;
+    let (mut index, mut describer) = args.describe.ask(common)?;
     let cpu = common.cpu()?;
+    if index.len() >= MANY_PLACES {
+        index.compress(&cpu);
+    }
     let source = source.open(&describer.model, Drives::Later, cpu.threads())?;
     let mut by_way: BTreeMap<&'static str, Vec<Place>> = BTreeMap::new();
     let mut all: Vec<Place> = Vec::new();

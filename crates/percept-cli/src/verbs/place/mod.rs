@@ -1,6 +1,8 @@
 //! `percept place`: places kept by their descriptors, and found again.
 
+mod bench;
 mod describe;
+mod draw;
 mod eval;
 mod export;
 mod forget;
@@ -23,7 +25,7 @@ use crate::outcome::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   percept place index --index town.places
-  percept place query --index town.places
+  percept place query --index town.places --picture match.png
   percept place index --index kitti.places --without camera --input velodyne/ --poses poses.csv
   percept place eval --index kitti.places --without camera --input later/ --poses later.csv
   percept place export --index town.places --npy descriptors.npy --csv places.csv
@@ -43,16 +45,19 @@ enum Verb {
     Eval(eval::EvalArgs),
     Forget(forget::ForgetArgs),
     Export(export::ExportArgs),
+    Bench(bench::BenchArgs),
 }
 
-pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
-    match &args.verb {
+pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
+    let outcome = match &args.verb {
         Verb::Index(args) => index::run(args, common),
         Verb::Query(args) => query::run(args, common),
         Verb::Eval(args) => eval::run(args, common),
         Verb::Forget(args) => forget::run(args),
         Verb::Export(args) => export::run(args),
-    }
+        Verb::Bench(args) => return bench::run(args, common),
+    };
+    outcome.map(Some)
 }
 
 /// The network that describes places.

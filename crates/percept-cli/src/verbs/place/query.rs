@@ -1,13 +1,20 @@
 //! `percept place query`: where was this?
 
+use std::path::PathBuf;
+
+use percept_data::{Sample, Samples};
+use percept_models::Model;
+use percept_places::NEAR_M;
 use percept_report::Table;
+use percept_samples::{Given, OpenOptions, open};
 use serde_json::{Value, json};
 
-use super::describe::{DescribeArgs, Drives};
+use super::describe::{DescribeArgs, Described, Drives};
+use super::draw::{Match, draw};
 use super::position_text;
 use crate::fail::Result;
 use crate::options::Common;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, write_picture};
 
 /// Describe frames and look for the nearest places of an index
 #[derive(clap::Args)]
@@ -20,6 +27,51 @@ pub struct QueryArgs {
     /// Of the synthetic town's later drives: the first frames only
     #[arg(long, value_name = "N", default_value_t = 5)]
     first: usize,
+    /// Draw each query beside what was found, as .png or .svg; of several queries the number of each goes into the name
+    #[arg(long, value_name = "FILE")]
+    picture: Option<PathBuf>,
+    /// Where the frames of the index are, for --picture [default: the synthetic town, or the frames that ask]
+    #[arg(long, value_name = "[PART=]PATH", num_args = 1.., requires = "picture")]
+    indexed: Vec<Given>,
+}
+
+/// Frames that an index may name.
+struct Shown {
+    indexed: Option<Box<dyn Samples>>,
+}
+
+impl Shown {
+    fn open(args: &QueryArgs, model: &Model, threads: usize) -> Result<Self> {
+        let options = OpenOptions {
+            threads,
+            ..OpenOptions::default()
+        };
+        let indexed = match args.indexed.is_empty() {
+            true => None,
+            false => Some(open(model, &args.indexed, &options)?),
+        };
+        Ok(Self { indexed })
+    }
+
+    /// The frame that was indexed under this name, where it can be found.
+    fn frame(&self, source: &Described, name: &str) -> Option<Sample> {
+        let samples: &dyn Samples = match &self.indexed {
+            Some(samples) => &**samples,
+            None => &*source.samples,
+        };
+        let index = (0..samples.len()).find(|&index| samples.name(index) == name)?;
+        samples.sample(index).ok()
+    }
+}
+
+/// The file of a query's picture: of several, with its number.
+fn numbered(path: &std::path::Path, number: usize, queries: usize) -> PathBuf {
+    if queries == 1 {
+        return path.to_owned();
+    }
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    let ending = path.extension().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}-{number}.{ending}"))
 }
 
 pub fn run(args: &QueryArgs, common: &Common) -> Result<Outcome> {
@@ -31,13 +83,16 @@ pub fn run(args: &QueryArgs, common: &Common) -> Result<Outcome> {
     if source.frames_per_pass.is_some() {
         source.wanted.end = source.wanted.end.min(source.wanted.start + args.first);
     }
+    let at_hand = Shown::open(args, &describer.model, threads)?;
     let (mut text, mut records): (String, Vec<Value>) = (String::new(), Vec::new());
-    describer.each(&source, common, |_, query, _| {
+    let queries = source.wanted.len();
+    describer.each(&source, common, |_, query, sample| {
         // One more, for the margin of the last.
         let found = index.search(&cpu, &query.descriptor, args.top + 1)?;
         let found = found.into_iter().next().unwrap_or_default();
         let mut table = Table::new(&["<place", "x, y m", "distance", "margin", "apart m"]);
         let mut answers = Vec::new();
+        let mut frames: Vec<(Sample, String, Option<bool>)> = Vec::new();
         for (rank, near) in found.iter().take(args.top).enumerate() {
             let place = index.place(near.place);
             // How much farther the next place is: the surer, the more.
@@ -57,6 +112,12 @@ pub fn run(args: &QueryArgs, common: &Common) -> Result<Outcome> {
                 shown(margin, 4),
                 shown(apart, 1),
             ]);
+            if args.picture.is_some()
+                && let Some(frame) = at_hand.frame(&source, place.name)
+            {
+                let caption = format!("{:.3}: {}", near.distance, place.name);
+                frames.push((frame, caption, apart.map(|apart| apart <= NEAR_M)));
+            }
             answers.push(json!({
                 "place": place.name, "position_m": place.position, "distance": near.distance,
                 "margin": margin, "apart_m": apart,
@@ -68,6 +129,21 @@ pub fn run(args: &QueryArgs, common: &Common) -> Result<Outcome> {
             position_text(query.position),
             table.render()
         );
+        if let Some(path) = &args.picture {
+            let found: Vec<Match<'_>> = frames
+                .iter()
+                .map(|(sample, caption, right)| Match {
+                    sample,
+                    caption: caption.clone(),
+                    right: *right,
+                })
+                .collect();
+            if found.is_empty() {
+                common.note("the frames that were found are not at hand: --indexed names them");
+            }
+            let drawn = draw(&query.name, sample, &found)?;
+            write_picture(&numbered(path, records.len(), queries), &drawn)?;
+        }
         records.push(json!({
             "query": query.name, "position_m": query.position, "answers": answers,
         }));

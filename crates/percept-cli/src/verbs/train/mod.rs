@@ -6,6 +6,7 @@ mod watch;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use percept_models::Lesson;
 use percept_report::Table;
@@ -105,6 +106,8 @@ struct Trained {
     finished: Finished,
     lesson: Arc<dyn Lesson>,
     classes: Vec<String>,
+    /// How long the data took to open or render, which is no part of the run.
+    opening: Duration,
 }
 
 impl Args {
@@ -159,6 +162,7 @@ impl Args {
             learner,
             data,
             config,
+            opening,
             ..
         } = settled;
         let lesson = Arc::clone(&learner.lesson);
@@ -181,6 +185,7 @@ impl Args {
             finished: finished.map_err(blame)?,
             lesson,
             classes,
+            opening,
         })
     }
 }
@@ -197,13 +202,14 @@ fn describe(settled: &Settled, common: &Common) {
         .map(|[height, width]| format!(", at {height}x{width}"))
         .collect();
     common.note(format_args!(
-        "{}: {} parameters; {source}: {} classes, {} {samples} to train with, {} to test with{}",
+        "{}: {} parameters; {source}: {} classes, {} {samples} to train with, {} to test with{}; ready in {:.1} s",
         settled.model.name,
         settled.model.graph.parameter_count(),
         data.training.classes().len(),
         data.training.len(),
         data.testing.len(),
         sizes.concat(),
+        settled.opening.as_secs_f64(),
     ));
     if !data.ignored.is_empty() {
         common.note(format_args!(
@@ -230,6 +236,10 @@ fn report(model: &str, folder: &Path, trained: &Trained) -> Outcome {
         "time".to_owned(),
         format!("{:.1} s", finished.took.as_secs_f64()),
     ]);
+    table.row([
+        "data ready in".to_owned(),
+        format!("{:.1} s", trained.opening.as_secs_f64()),
+    ]);
     for figure in figures.clone() {
         table.row([format!("test {}", figure.title), figure.value.to_string()]);
     }
@@ -253,7 +263,7 @@ fn report(model: &str, folder: &Path, trained: &Trained) -> Outcome {
     }
     let mut record = json!({
         "model": model, "ending": ending, "steps": finished.steps, "seconds": finished.took.as_secs_f64(),
-        "best": best, "skipped": finished.skipped,
+        "data_seconds": trained.opening.as_secs_f64(), "best": best, "skipped": finished.skipped,
         "checkpoint": finished.checkpoint.display().to_string(),
     });
     for figure in figures {

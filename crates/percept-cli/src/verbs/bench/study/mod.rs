@@ -3,6 +3,7 @@
 mod cloud_row;
 mod cloud_tables;
 mod clouds;
+mod inference;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -52,6 +53,9 @@ pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
             Some(outputs) => cloud_row::run(args, common, study, measured, outputs),
             None => clouds::run(args, common, study, measured),
         };
+    }
+    if let Measured::Inference(measured) = &study.measured {
+        return inference::run(args, common, study, measured);
     }
     if !args.points.is_empty() || !args.source.input.is_empty() {
         let message = format!("the study {name} makes its own samples");
