@@ -7,12 +7,13 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from rounds import ROUNDS
 
 HERE = Path(__file__).resolve().parent
-DOWNLOADS = {"": "about 0.5 GB", "-torch": "several GB", "-spconv": "several GB", "-points": "several GB"}
+DOWNLOADS = {"": "about 0.5 GB", "-torch": "several GB", "-spconv": "several GB", "-points": "several GB", "-places": "several GB"}
 
 
 def parser(description):
@@ -43,6 +44,26 @@ def parse(options):
     if args.rounds < ROUNDS:
         print(f"note: fewer than {ROUNDS} rounds are a look, not a measurement", file=sys.stderr)
     return args
+
+
+def run_sections(description, sections, kind, make):
+    """A comparison in sections, each of which measures with what `make(args, python, directory)` gives; the exit code."""
+    options = parser(description)
+    options.add_argument("--only", help=f"sections, comma-separated, of {','.join(sections)}")
+    options.add_argument("--threads", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2])
+    args = parse(options)
+    chosen = args.only.split(",") if args.only else list(sections)
+    unknown = set(chosen) - set(sections)
+    if unknown:
+        options.error(f"unknown section {', '.join(sorted(unknown))}; known: {', '.join(sections)}")
+    python = ensure_environment(args.venv, kind)
+    with tempfile.TemporaryDirectory(prefix="percept-peers-") as directory:
+        bench = make(args, python, directory)
+        for name in chosen:
+            sections[name](bench)
+    if args.json:
+        write_record(args.json, args.rounds, bench.results)
+    return exit_code(bench.results)
 
 
 def run(command):

@@ -8,7 +8,6 @@ README.md tells how to read it.
 import array
 import random
 import sys
-import tempfile
 from pathlib import Path
 
 import harness
@@ -237,29 +236,5 @@ SECTIONS = {
 }
 
 
-def arguments():
-    options = harness.parser(__doc__)
-    options.add_argument("--only", help=f"sections, comma-separated, of {','.join(SECTIONS)}")
-    options.add_argument("--threads", type=lambda text: [int(part) for part in text.split(",")], default=[1, 2])
-    args = harness.parse(options)
-    args.sections = args.only.split(",") if args.only else list(SECTIONS)
-    unknown = set(args.sections) - set(SECTIONS)
-    if unknown:
-        options.error(f"unknown section {', '.join(sorted(unknown))}; known: {', '.join(SECTIONS)}")
-    return args
-
-
-def main():
-    args = arguments()
-    python = harness.ensure_environment(args.venv, "-points")
-    with tempfile.TemporaryDirectory(prefix="percept-peers-") as directory:
-        bench = Bench(args, python, directory)
-        for name in args.sections:
-            SECTIONS[name](bench)
-    if args.json:
-        harness.write_record(args.json, args.rounds, bench.results)
-    return harness.exit_code(bench.results)
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(harness.run_sections(__doc__, SECTIONS, "-points", Bench))

@@ -19,7 +19,6 @@ def ort_engine(args, inputs):
     """A loader returns two functions: one inference, and the outputs of the latest as {name: array}."""
     import onnxruntime as ort
 
-    (image,) = inputs.values()
     options = ort.SessionOptions()
     options.intra_op_num_threads = args.threads
     options.inter_op_num_threads = 1
@@ -30,8 +29,12 @@ def ort_engine(args, inputs):
     names = [output.name for output in session.get_outputs()]
     # Outputs bound once are reused, so that no inference pays for fresh pages.
     binding = session.io_binding()
-    binding.bind_cpu_input(session.get_inputs()[0].name, image)
-    first = session.run(names, {session.get_inputs()[0].name: image})
+    # One input may have any name in the file; several have those of the network.
+    taken = [given.name for given in session.get_inputs()]
+    fed = dict(zip(taken, inputs.values())) if len(taken) == 1 else {name: inputs[name] for name in taken}
+    for name, value in fed.items():
+        binding.bind_cpu_input(name, value)
+    first = session.run(names, fed)
     for name, value in zip(names, first):
         binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(value))
     del first, value
@@ -135,6 +138,34 @@ def points_engine(args, inputs):
     return eager(args, model, randla.as_tensors(point_trees.levels(points, search)))
 
 
+def lcpr_engine(args, inputs):
+    import torch
+    import torch_lcpr
+
+    model = torch_lcpr.build().to(memory_format=torch.channels_last)
+    return eager(args, model, *(torch.from_numpy(inputs[name]) for name in ("camera", "range")))
+
+
+def faiss_engine(args, inputs):
+    """Exact search of rows that both sides draw alike, by percept's stream of numbers."""
+    import faiss
+    from torch_models import uniform
+
+    faiss.omp_set_num_threads(args.threads)
+    settings = {key: int(value) for key, value in (setting.split("=", 1) for setting in args.set)}
+    width = settings["width"]
+    draw = lambda name, rows: (uniform(name, rows * width) - np.float32(0.5)).reshape(rows, width)
+    index = faiss.IndexFlatL2(width)
+    index.add(draw("places", settings["places"]))
+    queries = draw("queries", settings["queries"])
+    latest = {}
+
+    def infer():
+        latest["rows"] = index.search(queries, settings["top"])[1]
+
+    return infer, lambda: {"rows": latest["rows"].astype(np.float32)}
+
+
 def searching(search):
     """Two functions of a search for neighbours, which are sets: their numbers are put in order."""
     latest = {}
@@ -179,6 +210,8 @@ ENGINES = {
     "small_gicp": (points_engine, "small_gicp"),
     "points": (points_engine, "torch", "torch_randlanet"),
     "spconv-training": (spconv_training_engine, "spconv", "torch_centerpoint"),
+    "lcpr": (lcpr_engine, "torch", "torch_lcpr"),
+    "faiss": (faiss_engine, "faiss", "torch_models"),
     "spconv": (spconv_engine, "spconv", "torch_centerpoint"),
 }
 
@@ -207,7 +240,7 @@ def main():
     parser.add_argument("--onnx", help="the network of ort and openvino")
     parser.add_argument("--torch-model", help="percept's name of the network, for torch and spconv")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="its settings, for torch")
-    parser.add_argument("--input", required=True, help="safetensors file with the input tensors")
+    parser.add_argument("--input", help="safetensors file with the input tensors, where there are some")
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--warmup", type=int, default=3, help="inferences before the ready line")
     parser.add_argument("--save", help="write the outputs to this safetensors file and end")
@@ -216,7 +249,7 @@ def main():
     load, *names = ENGINES[args.engine]
     modules = [importlib.import_module(name) for name in names]
     import_memory = memory_bytes("VmRSS")
-    infer, outputs = load(args, read_arrays(args.input))
+    infer, outputs = load(args, read_arrays(args.input) if args.input else {})
     for _ in range(args.warmup):
         infer()
     if args.save:
