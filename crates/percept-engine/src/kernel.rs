@@ -1,10 +1,10 @@
 //! One kernel with everything decided: shapes, algorithm, packed weights.
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
-use percept_kernels::conv::ConvAlgorithm;
 
 use crate::empty::OnMap;
 use crate::operands::Operands;
@@ -29,7 +29,7 @@ pub struct Kernel {
     /// The operand that the first output may overwrite, when that operand dies here.
     pub in_place_operand: Option<usize>,
     /// How the work is done, for reports, when there is a choice.
-    pub algorithm: Option<ConvAlgorithm>,
+    pub algorithm: Option<String>,
     /// Whether the output is the operands, one after the other in memory.
     pub joins: bool,
     /// What it does to a map of which parts are known.
@@ -76,8 +76,8 @@ impl Kernel {
     }
 
     /// Computes by this algorithm.
-    pub fn by(mut self, algorithm: ConvAlgorithm) -> Self {
-        self.algorithm = Some(algorithm);
+    pub fn by(mut self, algorithm: impl Display) -> Self {
+        self.algorithm = Some(algorithm.to_string());
         self
     }
 

@@ -2,6 +2,7 @@
 //!
 //! [`Program`] is the fast engine; [`run_reference`] runs the same graph on slow, readable kernels in f32 or f64.
 
+mod bytes;
 mod empty;
 mod error;
 mod execute;
@@ -29,7 +30,7 @@ mod train_step;
 mod weights;
 
 pub use error::EngineError;
-pub use options::{Empty, Memory, Mode, Options};
+pub use options::{Empty, Integers, Memory, Mode, Options};
 pub use outputs::Outputs;
 pub use per_run::PerRun;
 pub use precision::{LayerPrecision, Precision, PrecisionPlan, Quantization, is_contraction};

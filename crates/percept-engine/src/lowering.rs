@@ -6,6 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use percept_graph::{Activation, Graph, NodeId, Op, ValueId};
+use percept_kernels::int8::ByteScale;
+
+use crate::bytes::ByteForms;
 
 /// One kernel call.
 #[derive(Clone, Debug)]
@@ -29,6 +32,8 @@ pub struct Fused {
     pub batch_norm: Option<NodeId>,
     /// A layer scale folded into the weights.
     pub layer_scale: Option<NodeId>,
+    /// A quantiser in front: the layer multiplies bytes.
+    pub input_bytes: Option<ByteScale>,
     /// Factors [N, C] multiplied onto the input.
     pub input_scale: Option<ValueId>,
     /// A value added to the output, before the activation.
@@ -64,6 +69,8 @@ pub struct Lowered {
     roots: Vec<ValueId>,
     /// Roots of the graph's outputs: they must exist at the end.
     kept: BTreeSet<ValueId>,
+    /// Values that are bytes.
+    pub forms: ByteForms,
 }
 
 impl Lowered {
@@ -100,7 +107,12 @@ impl Lowered {
             .iter()
             .map(|(_, value)| roots[value.index()])
             .collect();
-        Self { steps, roots, kept }
+        Self {
+            steps,
+            roots,
+            kept,
+            forms: ByteForms::new(),
+        }
     }
 
     /// The value whose memory holds `value`.

@@ -24,6 +24,19 @@ pub enum Empty {
     Ignore,
 }
 
+/// How layers behind a quantiser are computed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Integers {
+    /// By kernels on bytes, as fast as they can. Where a value is bytes for a layer, it is those bytes as a residual too.
+    #[default]
+    Kernels,
+    /// By kernels on bytes whose integer sums are those of direct convolution, with residuals as floats: what the
+    /// simulation computes, but for the order of roundings.
+    Exact,
+    /// By kernels on floats, on numbers moved to the grid.
+    Simulate,
+}
+
 /// Options of a program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
@@ -31,4 +44,5 @@ pub struct Options {
     pub mode: Mode,
     pub memory: Memory,
     pub empty: Empty,
+    pub integers: Integers,
 }

@@ -7,7 +7,7 @@ use percept_kernels::machine::machine_memory_bytes;
 use crate::EngineError;
 use crate::join::Joined;
 use crate::lowering::Lowered;
-use crate::options::Memory;
+use crate::options::{Integers, Memory};
 use crate::passes;
 use crate::plan::{Lifetime, Plan};
 use crate::program::Program;
@@ -93,9 +93,7 @@ impl Program {
                 step: index,
                 name: node.name.clone(),
                 kind: node.op.kind(),
-                algorithm: call
-                    .and_then(|(_, call)| call.kernel.algorithm)
-                    .map(|a| a.to_string()),
+                algorithm: call.and_then(|(_, call)| call.kernel.algorithm.clone()),
                 absorbed: step
                     .absorbed
                     .iter()
@@ -183,7 +181,7 @@ pub fn estimate_memory(
     memory: Memory,
 ) -> Result<MemoryEstimate, EngineError> {
     let mut lowered = Lowered::new(graph);
-    passes::run(graph, &mut lowered);
+    passes::run(graph, &mut lowered, Integers::Simulate);
     let last_use = last_uses(&lowered);
     let mut lifetimes = Vec::new();
     for (born, step) in lowered.steps.iter().enumerate() {

@@ -74,7 +74,7 @@ impl Program {
     /// Lowers a graph. Weights are read and packed when the first input's size is known.
     pub fn new(graph: Graph, weights: Arc<dyn WeightSource>, cpu: Cpu, options: Options) -> Self {
         let mut lowered = Lowered::new(&graph);
-        passes::run(&graph, &mut lowered);
+        passes::run(&graph, &mut lowered, options.integers);
         let states = States::new(&graph, &mut lowered);
         let segments = segments(&graph, &lowered);
         // In exact mode there is no Winograd, so no tile to skip.

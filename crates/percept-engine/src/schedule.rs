@@ -287,10 +287,16 @@ impl Context<'_> {
     }
 
     fn dtype(&self, value: ValueId) -> DType {
-        self.graph.value(value).ty.dtype
+        match self.lowered.forms.contains_key(&value) {
+            true => DType::I8,
+            false => self.graph.value(value).ty.dtype,
+        }
     }
 
     fn bytes(&self, value: ValueId) -> Result<usize, EngineError> {
+        if let Some(form) = self.lowered.forms.get(&value) {
+            return Ok(form.bytes(&self.shape(value)?));
+        }
         let elements: usize = self.shape(value)?.iter().product();
         Ok(elements * self.dtype(value).size_bytes())
     }
@@ -330,7 +336,9 @@ impl Context<'_> {
             graph: self.graph,
             step,
             mode: self.options.mode,
+            integers: self.options.integers,
             precision: self.precision,
+            forms: &self.lowered.forms,
             inputs: &inputs,
             outputs: outputs.as_deref(),
             bindings: self.bindings,

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use percept_graph::{BatchNorm, Graph, Node, NodeId, Op, Tensor, WeightSource};
 use percept_kernels::conv::{ConvAlgorithm, PackedConv, PackedConvTranspose};
 use percept_kernels::gemm::PackedLinear;
+use percept_kernels::int8::{ByteConv, ByteDepthwise, ByteLinear, ByteSparseConv, ByteWinograd};
 use percept_kernels::norm::fold_batch_norm;
 use percept_kernels::sparse::PackedSparseConv;
 
@@ -44,6 +45,13 @@ pub enum Form {
     Conv(ConvAlgorithm),
     /// A transposed convolution.
     Transposed,
+    /// Bytes, for inputs that are signed or not.
+    Bytes {
+        /// Whether the input has negative numbers.
+        signed: bool,
+    },
+    /// Bytes, transformed for Winograd.
+    WinogradBytes,
     /// A linear layer.
     Linear,
     /// A sparse convolution.
@@ -71,7 +79,12 @@ packed!(
     PackedConv,
     PackedConvTranspose,
     PackedLinear,
-    PackedSparseConv
+    PackedSparseConv,
+    ByteConv,
+    ByteDepthwise,
+    ByteLinear,
+    ByteSparseConv,
+    ByteWinograd
 );
 
 impl Packed for Vec<f32> {

@@ -11,7 +11,7 @@ use percept_kernels::reference::{self, Real};
 use percept_kernels::{Activation, Cpu, Epilogue};
 
 use super::prepare::{bias_only, epilogue};
-use super::{Execute, Prepare, Reference};
+use super::{Execute, Prepare, Reference, integers};
 use crate::EngineError;
 use crate::empty::{Extent, MapLayer, OnMap, Settled, SmallMap};
 use crate::kernel::Kernel;
@@ -37,6 +37,9 @@ pub fn shape(conv: &Conv2d, x: &[usize]) -> ConvShape {
 
 impl Execute for Conv2d {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
+        if let Some(grid) = at.step.fused.input_bytes {
+            return integers::conv(self, at, grid);
+        }
         let shape = shape(self, at.x());
         let scaled = at.step.fused.input_scale.is_some();
         // Only the pointwise kernel scales its input, and the pass that fused the scale saw a pointwise convolution.

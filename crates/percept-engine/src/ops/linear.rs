@@ -5,7 +5,7 @@ use percept_kernels::gemm::{MatmulShape, PackedLinear, linear, matmul};
 use percept_kernels::reference::{self, Real};
 
 use super::prepare::{bias_only, epilogue};
-use super::{Execute, Prepare, Reference};
+use super::{Execute, Prepare, Reference, integers};
 use crate::EngineError;
 use crate::kernel::Kernel;
 use crate::precision::Precision;
@@ -13,6 +13,9 @@ use crate::weights::{Form, scale_rows};
 
 impl Execute for Linear {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
+        if let Some(grid) = at.step.fused.input_bytes {
+            return integers::linear(self, at, grid);
+        }
         let (inputs, outputs) = (self.in_features, self.out_features);
         let packing = at.packing(Form::Linear, &[Precision::F32])?;
         if at.parameters_are_values() {

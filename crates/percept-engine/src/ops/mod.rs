@@ -13,6 +13,7 @@ mod custom;
 mod elementwise;
 mod fake_quantize;
 mod gather;
+mod integers;
 mod layout;
 mod linear;
 mod loss;

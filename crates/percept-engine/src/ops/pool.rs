@@ -5,6 +5,7 @@ use percept_graph::{
     MaxPool2dGradient,
 };
 use percept_kernels::gradient;
+use percept_kernels::int8::max_pool_quads;
 use percept_kernels::pool2d::{self, Pool2dShape};
 use percept_kernels::reference::{self, Real};
 
@@ -41,6 +42,12 @@ fn planes(x: &[usize]) -> (usize, [usize; 2]) {
 impl Execute for MaxPool2d {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let shape = max_pool(self, at.x());
+        if at.output_form().is_some() {
+            return Ok(Kernel::new(move |cpu, io| {
+                max_pool_quads(cpu, &shape, io.read(0)?, io.write(0)?);
+                Ok(())
+            }));
+        }
         Ok(Kernel::new(move |cpu, io| {
             pool2d::max_pool2d(cpu, &shape, io.read(0)?, io.write(0)?);
             Ok(())

@@ -8,9 +8,10 @@ use percept_kernels::{Activation, Cpu, Epilogue};
 
 use super::activation::kernel_activation;
 use crate::EngineError;
+use crate::bytes::{ByteForm, ByteForms};
 use crate::lowering::LoweredNode;
 use crate::operands::Operands;
-use crate::options::Mode;
+use crate::options::{Integers, Mode};
 use crate::precision::{Precision, PrecisionPlan};
 use crate::weights::{Form, Packed, Packing, Vector, Weights};
 
@@ -24,8 +25,12 @@ pub struct Prepare<'a> {
     pub step: &'a LoweredNode,
     /// How exactly to compute.
     pub mode: Mode,
+    /// How layers behind a quantiser are computed.
+    pub integers: Integers,
     /// In which precision.
     pub precision: &'a PrecisionPlan,
+    /// Values that are bytes.
+    pub forms: &'a ByteForms,
     /// Shapes of the operands, parameters included where they are values.
     pub inputs: &'a [Vec<usize>],
     /// Shapes of the outputs; `None` when only a run can tell them.
@@ -68,6 +73,17 @@ impl<'a> Prepare<'a> {
     pub fn residual(&self) -> Option<usize> {
         let residual = self.step.fused.residual;
         residual.map(|_| self.step.reads().count() - 1)
+    }
+
+    /// How an operand lies in memory, when it is bytes.
+    pub fn operand_form(&self, position: usize) -> Option<ByteForm> {
+        let value = self.step.reads().nth(position)?;
+        self.forms.get(&value).copied()
+    }
+
+    /// How the first output lies in memory, when it is bytes.
+    pub fn output_form(&self) -> Option<ByteForm> {
+        self.forms.get(self.step.outputs.first()?).copied()
     }
 
     /// The activation that was fused.

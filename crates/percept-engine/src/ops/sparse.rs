@@ -9,7 +9,7 @@ use percept_kernels::sparse::{
 
 use super::prepare::{bias_only, epilogue};
 use super::reference::index;
-use super::{Execute, Prepare, Reference};
+use super::{Execute, Prepare, Reference, integers};
 use crate::EngineError;
 use crate::empty::OnMap;
 use crate::kernel::Kernel;
@@ -95,6 +95,9 @@ impl Execute for Rulebook {
 /// Operands: features, sites, pairs, starts; then parameters where they are values, or the residual.
 impl Execute for SparseConv3d {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
+        if let Some(grid) = at.step.fused.input_bytes {
+            return integers::sparse_conv(self, at, grid);
+        }
         let shape = shape(self);
         let packing = at.packing(Form::Sparse, &[Precision::F32])?;
         if at.parameters_are_values() {

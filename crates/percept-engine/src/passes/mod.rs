@@ -2,16 +2,18 @@
 
 mod fold;
 mod fuse;
+mod quantize;
 mod train;
 
 use percept_graph::Graph;
 
 use crate::lowering::Lowered;
+use crate::options::Integers;
 
 /// Runs every pass, in the one order that works: a fold must see the bare convolution, an activation must come last.
 ///
 /// Where parameters are state there is nothing to fold, and hardly a value that the backward pass does not read as well.
-pub fn run(graph: &Graph, lowered: &mut Lowered) {
+pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
     if !graph.states().is_empty() {
         train::activations(graph, lowered);
         fuse::residuals(graph, lowered);
@@ -22,4 +24,8 @@ pub fn run(graph: &Graph, lowered: &mut Lowered) {
     fuse::input_scales(graph, lowered);
     fuse::residuals(graph, lowered);
     fuse::activations(graph, lowered);
+    if integers != Integers::Simulate {
+        quantize::inputs(graph, lowered);
+        quantize::values(graph, lowered, integers);
+    }
 }

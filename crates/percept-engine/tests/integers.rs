@@ -1,0 +1,158 @@
+//! Layers on bytes against the same network simulated on floats.
+
+mod hashed;
+
+use std::sync::Arc;
+
+use hashed::{Weights, tensor};
+use percept_engine::{
+    EngineError, Integers, Options, PrecisionPlan, Program, Quantization, RoundedWeights,
+};
+use percept_graph::{
+    Activation, AdaptiveAvgPool2d, BatchNorm, Builder, Conv2d, Dim, Graph, MaxPool2d, Sign, Tensor,
+};
+use percept_kernels::{Cpu, Isa};
+
+/// A stem with a pool, a bottleneck with a residual, convolutions of the other kinds, and linear layers.
+fn network() -> Graph {
+    let mut b = Builder::new("Bottleneck");
+    let x = b.input("x", [Dim::symbol("N"), 3.into(), 23.into(), 21.into()]);
+    let x = b.conv2d("stem", x, Conv2d::new(3, 18, 3).padding(1).no_bias());
+    let x = b.batch_norm("bn", x, BatchNorm::new(18));
+    let x = b.relu("relu", x);
+    let pool = MaxPool2d {
+        kernel: 3,
+        stride: 2,
+        padding: 1,
+    };
+    let x = b.leaf("pool", pool, &[x]);
+    let y = b.conv2d("reduce", x, Conv2d::new(18, 16, 1));
+    let y = b.relu("relu1", y);
+    let y = b.conv2d("middle", y, Conv2d::new(16, 20, 3).padding(1));
+    let y = b.batch_norm("middle_bn", y, BatchNorm::new(20));
+    let y = b.relu("relu2", y);
+    let y = b.conv2d("expand", y, Conv2d::new(20, 18, 1));
+    let x = b.add("add", y, x);
+    let x = b.relu("relu3", x);
+    let x = b.conv2d("depthwise", x, Conv2d::new(18, 18, 3).padding(1).groups(18));
+    let x = b.leaf("leaky", Activation::LeakyRelu { slope: 0.1 }, &[x]);
+    let x = b.conv2d("strided", x, Conv2d::new(18, 16, 3).stride(2));
+    let x = b.relu("relu4", x);
+    let x = b.conv2d("grouped", x, Conv2d::new(16, 8, 3).groups(2));
+    let x = b.leaf("mean", AdaptiveAvgPool2d { output: [1, 1] }, &[x]);
+    let x = b.flatten("flat", x, 1);
+    let x = b.linear("fc1", x, 8, 30);
+    let x = b.leaf("gelu", Activation::Gelu, &[x]);
+    let x = b.linear("fc2", x, 30, 7);
+    b.output("y", x);
+    b.finish().unwrap()
+}
+
+fn plan() -> PrecisionPlan {
+    let grid = |amax, sign| Quantization::dynamic(8).with_input(amax, sign);
+    let plan = PrecisionPlan::new()
+        .with("stem", grid(1.0, Sign::Signed))
+        .with("reduce", grid(4.0, Sign::NonNegative))
+        .with("strided", grid(6.0, Sign::Signed))
+        .with("fc1", grid(3.0, Sign::Signed))
+        .with("fc2", grid(3.0, Sign::Signed));
+    let positive = ["middle", "expand", "depthwise", "grouped"];
+    positive.into_iter().fold(plan, |plan, layer| {
+        plan.with(layer, grid(8.0, Sign::NonNegative))
+    })
+}
+
+fn program(plan: &PrecisionPlan, isa: Isa, threads: usize, integers: Integers) -> Program {
+    let graph = plan.quantize(network()).unwrap();
+    let weights = RoundedWeights::new(Arc::new(Weights::default()), &graph);
+    let cpu = Cpu::with_isa(threads, isa).unwrap();
+    let options = Options {
+        integers,
+        ..Options::default()
+    };
+    Program::new(graph, Arc::new(weights), cpu, options)
+}
+
+fn run(program: &mut Program, x: &Tensor<'_>) -> Result<Vec<f32>, EngineError> {
+    let outputs = program.run(&[("x", x)])?;
+    let (_, y) = outputs.iter().next().unwrap();
+    Ok(y.values::<f32>().unwrap().to_vec())
+}
+
+/// Signal to noise in decibels.
+fn sqnr(expected: &[f32], got: &[f32]) -> f64 {
+    let power = |values: &mut dyn Iterator<Item = f32>| -> f64 {
+        values.map(|v| f64::from(v).powi(2)).sum()
+    };
+    let noise = power(&mut expected.iter().zip(got).map(|(a, b)| a - b));
+    10.0 * (power(&mut expected.iter().copied()) / noise.max(1e-30)).log10()
+}
+
+#[test]
+fn kernels_on_bytes_give_what_the_simulation_gives() {
+    let x = tensor("x", &[3, 3, 23, 21]);
+    let simulated = run(
+        &mut program(&plan(), Isa::Portable, 1, Integers::Simulate),
+        &x,
+    )
+    .unwrap();
+    for isa in Isa::available_for_bytes() {
+        for (integers, least) in [(Integers::Exact, 38.0), (Integers::Kernels, 28.0)] {
+            let one = run(&mut program(&plan(), isa, 1, integers), &x).unwrap();
+            let two = run(&mut program(&plan(), isa, 2, integers), &x).unwrap();
+            assert_eq!(one, two, "{isa} {integers:?} on two threads");
+            let sqnr = sqnr(&simulated, &one);
+            assert!(sqnr > least, "{isa} {integers:?}: {sqnr} dB");
+        }
+    }
+}
+
+#[test]
+fn bytes_flow_from_layer_to_layer() {
+    let x = tensor("x", &[1, 3, 23, 21]);
+    let isa = Isa::detect().unwrap();
+    let mut kernels = program(&plan(), isa, 1, Integers::Kernels);
+    let mut simulated = program(&plan(), isa, 1, Integers::Simulate);
+    run(&mut kernels, &x).unwrap();
+    run(&mut simulated, &x).unwrap();
+    let bindings = kernels.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
+    let steps = kernels.step_infos(&bindings).unwrap();
+    assert!(steps.iter().all(|step| step.kind != "FakeQuantize"));
+    let layers = steps.iter().filter(|step| {
+        let name = step.algorithm.as_deref().unwrap_or("");
+        name.starts_with("int8")
+    });
+    assert_eq!(layers.count(), 9);
+    let allocated = |name: &str| {
+        let step = steps.iter().find(|step| step.name == name).unwrap();
+        step.allocated_bytes
+    };
+    // Quads of 18 channels are 20 bytes a pixel.
+    assert_eq!(allocated("stem"), 20 * 23 * 21);
+    assert_eq!(allocated("pool"), 20 * 12 * 11);
+    // The next layer takes other steps than the residual's.
+    assert_eq!(allocated("expand"), 20 * 12 * 11);
+    assert_eq!(allocated("grouped"), 4 * 8 * 3 * 3);
+    let peak = |program: &Program| program.memory_at_peak(&bindings);
+    assert!(2 * peak(&kernels).arena_bytes < peak(&simulated).arena_bytes);
+    assert!(2 * peak(&kernels).weight_bytes < peak(&simulated).weight_bytes);
+}
+
+/// What kernels on bytes do not compute is simulated, in the same network.
+#[test]
+fn other_grids_stay_simulated() {
+    let x = tensor("x", &[1, 3, 23, 21]);
+    let plan = plan().with("middle", Quantization::dynamic(8)).with(
+        "fc2",
+        Quantization::dynamic(16).with_input(3.0, Sign::Signed),
+    );
+    let isa = Isa::detect().unwrap();
+    let simulated = run(&mut program(&plan, isa, 1, Integers::Simulate), &x).unwrap();
+    let mut mixed = program(&plan, isa, 1, Integers::Exact);
+    let got = run(&mut mixed, &x).unwrap();
+    assert!(sqnr(&simulated, &got) > 38.0);
+    let bindings = mixed.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
+    let steps = mixed.step_infos(&bindings).unwrap();
+    let quantizers = steps.iter().filter(|step| step.kind == "FakeQuantize");
+    assert_eq!(quantizers.count(), 2);
+}
