@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use percept_engine::{Empty, Memory, Mode, Options};
+use percept_engine::{Empty, Integers, Memory, Mode, Options};
 use percept_graph::Graph;
 use percept_kernels::Cpu;
 use percept_models::Model;
@@ -123,6 +123,12 @@ pub struct EngineArgs {
     /// What becomes of the parts of a map that no LiDAR point reaches
     #[arg(long, value_enum, default_value = "skip")]
     pub empty: EmptyArg,
+    /// Layers in integers: the sums of direct convolution and residuals in floats, as other engines have them
+    #[arg(long)]
+    pub exact_integers: bool,
+    /// Layers in integers: compute them on floats, on numbers moved to the grid
+    #[arg(long, conflicts_with = "exact_integers")]
+    pub simulate_integers: bool,
 }
 
 impl EngineArgs {
@@ -141,6 +147,11 @@ impl EngineArgs {
                 EmptyArg::Skip => Empty::Skip,
                 EmptyArg::Compute => Empty::Compute,
                 EmptyArg::Ignore => Empty::Ignore,
+            },
+            integers: match (self.exact_integers, self.simulate_integers) {
+                (false, false) => Integers::Kernels,
+                (true, _) => Integers::Exact,
+                (false, true) => Integers::Simulate,
             },
         }
     }

@@ -63,7 +63,17 @@ fn plan() -> PrecisionPlan {
 }
 
 fn program(plan: &PrecisionPlan, isa: Isa, threads: usize, integers: Integers) -> Program {
-    let graph = plan.quantize(network()).unwrap();
+    program_of(network(), plan, isa, threads, integers)
+}
+
+fn program_of(
+    graph: Graph,
+    plan: &PrecisionPlan,
+    isa: Isa,
+    threads: usize,
+    integers: Integers,
+) -> Program {
+    let graph = plan.quantize(graph).unwrap();
     let weights = RoundedWeights::new(Arc::new(Weights::default()), &graph);
     let cpu = Cpu::with_isa(threads, isa).unwrap();
     let options = Options {
@@ -88,6 +98,42 @@ fn sqnr(expected: &[f32], got: &[f32]) -> f64 {
     10.0 * (power(&mut expected.iter().copied()) / noise.max(1e-30)).log10()
 }
 
+/// One layer: the simulation multiplies the same integers, so nothing is left but the rounding of floats.
+#[test]
+fn single_layers_are_those_of_the_simulation() {
+    let plain = Conv2d::new(12, 9, 3).padding(1);
+    let layers = [
+        plain.clone(),
+        plain.clone().stride(2),
+        Conv2d::new(12, 9, 1),
+        Conv2d::new(12, 12, 3).padding(1).groups(12),
+        Conv2d::new(12, 24, 3).groups(3),
+    ];
+    let x = tensor("x", &[2, 12, 10, 11]);
+    for (sign, conv) in [Sign::Signed, Sign::NonNegative]
+        .into_iter()
+        .flat_map(|sign| layers.iter().map(move |conv| (sign, conv.clone())))
+    {
+        let mut b = Builder::new("Layer");
+        let input = b.input("x", [2, 12, 10, 11].map(Dim::from));
+        let channels = conv.out_channels;
+        let y = b.conv2d("conv", input, conv.clone());
+        let y = b.batch_norm("bn", y, BatchNorm::new(channels));
+        b.output("y", y);
+        let graph = b.finish().unwrap();
+        let plan =
+            PrecisionPlan::new().with("conv", Quantization::dynamic(8).with_input(1.0, sign));
+        let isa = Isa::detect().unwrap();
+        let run = |integers| {
+            let mut program = program_of(graph.clone(), &plan, isa, 1, integers);
+            run(&mut program, &x).unwrap()
+        };
+        let sqnr = sqnr(&run(Integers::Simulate), &run(Integers::Exact));
+        assert!(sqnr > 70.0, "{conv:?} {sign:?}: {sqnr} dB");
+    }
+}
+
+/// Many layers: here and there a number rounds to the neighbour, and layers pass that on.
 #[test]
 fn kernels_on_bytes_give_what_the_simulation_gives() {
     let x = tensor("x", &[3, 3, 23, 21]);
@@ -97,7 +143,7 @@ fn kernels_on_bytes_give_what_the_simulation_gives() {
     )
     .unwrap();
     for isa in Isa::available_for_bytes() {
-        for (integers, least) in [(Integers::Exact, 38.0), (Integers::Kernels, 28.0)] {
+        for (integers, least) in [(Integers::Exact, 30.0), (Integers::Kernels, 25.0)] {
             let one = run(&mut program(&plan(), isa, 1, integers), &x).unwrap();
             let two = run(&mut program(&plan(), isa, 2, integers), &x).unwrap();
             assert_eq!(one, two, "{isa} {integers:?} on two threads");
@@ -150,7 +196,7 @@ fn other_grids_stay_simulated() {
     let simulated = run(&mut program(&plan, isa, 1, Integers::Simulate), &x).unwrap();
     let mut mixed = program(&plan, isa, 1, Integers::Exact);
     let got = run(&mut mixed, &x).unwrap();
-    assert!(sqnr(&simulated, &got) > 38.0);
+    assert!(sqnr(&simulated, &got) > 30.0);
     let bindings = mixed.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
     let steps = mixed.step_infos(&bindings).unwrap();
     let quantizers = steps.iter().filter(|step| step.kind == "FakeQuantize");

@@ -13,6 +13,7 @@ const EXACT: Options = Options {
     mode: Mode::Exact,
     memory: percept_engine::Memory::Frugal,
     empty: percept_engine::Empty::Skip,
+    integers: percept_engine::Integers::Kernels,
 };
 
 /// Of the largest magnitude of a sparse stage.

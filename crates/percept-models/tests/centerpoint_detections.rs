@@ -14,6 +14,7 @@ const FAST: Options = Options {
     mode: Mode::Fast,
     memory: percept_engine::Memory::Frugal,
     empty: Empty::Skip,
+    integers: percept_engine::Integers::Kernels,
 };
 
 fn synth_points() -> Vec<f32> {

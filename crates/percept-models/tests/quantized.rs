@@ -18,6 +18,7 @@ const EXACT: Options = Options {
     mode: Mode::Exact,
     memory: percept_engine::Memory::Frugal,
     empty: percept_engine::Empty::Skip,
+    integers: percept_engine::Integers::Simulate,
 };
 
 const BRANCHES: [&str; 6] = ["hm", "center", "center_z", "dim", "rot", "vel"];

@@ -120,7 +120,12 @@ pub fn values(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
                 (None, _, Some(form)) if passes_bytes(graph, step, form) => Demand::Bytes(form),
                 _ => Demand::Floats,
             };
-            let keeps_shape = position > 0 || keeps_shape(graph, step, value);
+            // The residual is read as the output is shaped, the other operand as the node has it.
+            let read_as = match is_residual {
+                true => output,
+                false => graph.node(step.node).inputs.first().copied(),
+            };
+            let keeps_shape = read_as.is_some_and(|read| keeps_shape(graph, value, read, demand));
             let demand = if keeps_shape { demand } else { Demand::Floats };
             let demand = demands
                 .get(&value)
@@ -159,15 +164,16 @@ fn passes_bytes(graph: &Graph, step: &LoweredNode, form: ByteForm) -> bool {
     form.layout == Layout::Quads && matches!(graph.node(step.node).op, Op::MaxPool2d(_))
 }
 
-/// Whether a step reads a value under its own shape, as far as the layout of bytes depends on it.
-fn keeps_shape(graph: &Graph, step: &LoweredNode, value: ValueId) -> bool {
-    let node = graph.node(step.node);
-    let (own, read) = (
-        &graph.value(value).ty.shape,
-        &graph.value(node.inputs[0]).ty.shape,
-    );
-    match made_layout(graph, step) {
-        Some(Layout::Rows) => own.last() == read.last(),
+/// Whether a value that is read as another one has its shape, as far as the layout of bytes depends on it.
+fn keeps_shape(graph: &Graph, value: ValueId, read: ValueId, demand: Demand) -> bool {
+    let [own, read] = [value, read].map(|value| &graph.value(value).ty.shape);
+    match demand {
+        Demand::Floats => true,
+        Demand::Either(Layout::Rows)
+        | Demand::Bytes(ByteForm {
+            layout: Layout::Rows,
+            ..
+        }) => own.last() == read.last(),
         _ => own == read,
     }
 }
