@@ -166,6 +166,22 @@ def faiss_engine(args, inputs):
     return infer, lambda: {"rows": latest["rows"].astype(np.float32)}
 
 
+def omama_engine(args, inputs):
+    """O-MaMa: its backbone, descriptors of masks, its head, or a step of the head's training."""
+    import torch
+    import torch_omama
+
+    settings = dict(setting.split("=", 1) for setting in args.set)
+    if args.torch_model == "omama-training":
+        set_threads(torch, args.threads)
+        return torch_omama.training_step(inputs, int(settings["batch"]))
+    works = {
+        "omama-backbone": torch_omama.backbone, "omama-descriptors": torch_omama.descriptors,
+        "omama-head": torch_omama.head,
+    }
+    return eager(args, works[args.torch_model](inputs))
+
+
 def searching(search):
     """Two functions of a search for neighbours, which are sets: their numbers are put in order."""
     latest = {}
@@ -212,6 +228,7 @@ ENGINES = {
     "spconv-training": (spconv_training_engine, "spconv", "torch_centerpoint"),
     "lcpr": (lcpr_engine, "torch", "torch_lcpr"),
     "faiss": (faiss_engine, "faiss", "torch_models"),
+    "omama": (omama_engine, "torch", "torch_omama"),
     "spconv": (spconv_engine, "spconv", "torch_centerpoint"),
 }
 

@@ -3,6 +3,7 @@
 mod answers;
 mod caches;
 mod fail;
+mod features;
 mod inputs;
 mod interrupt;
 mod memory_report;
@@ -23,8 +24,8 @@ use crate::fail::{Exit, Fail};
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::verbs::{
-    bench, doctor, elastic, eval, export, inspect, models, place, profile, run, train, verify,
-    world,
+    bench, doctor, elastic, eval, export, features as features_verb, inspect, models, place,
+    profile, run, train, verify, world,
 };
 
 /// Run, profile, train and verify perception networks on plain CPUs.
@@ -62,6 +63,7 @@ enum Verb {
     Bench(bench::Args),
     Train(train::Args),
     Eval(eval::Args),
+    Features(features_verb::Args),
     Verify(verify::Args),
     Export(export::Args),
     Elastic(elastic::Args),
@@ -122,6 +124,7 @@ fn answer(cli: &Cli) -> fail::Result<Option<(&'static str, Outcome)>> {
         },
         Verb::Train(args) => ("train", train::run(args, common)?),
         Verb::Eval(args) => ("eval", eval::run(args, common)?),
+        Verb::Features(args) => ("features", features_verb::run(args, common)?),
         Verb::Verify(args) => ("verify", verify::run(args, common)?),
         Verb::Export(args) => ("export", export::run(args, common)?),
         Verb::Elastic(args) => ("elastic", elastic::run(args, common)?),

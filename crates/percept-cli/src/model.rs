@@ -166,11 +166,11 @@ impl<'a> Chosen<'a> {
                 return Ok((Arc::new(weights), note));
             }
             Self::Shipped(bytes) => {
-                let source = fitting(Box::new(shipped(entry, bytes)?), model)?;
-                ModelWeights::of(source, &model.graph).bug()?
+                let source = on_seeded(entry, model, Box::new(shipped(entry, bytes)?));
+                ModelWeights::of(fitting(source, model)?, &model.graph).bug()?
             }
             Self::Files(files) => {
-                let (weights, report) = open_partly(files, model)?;
+                let (weights, report) = open_partly(files, entry, model)?;
                 (weights, report.require_complete().bad_input()?)
             }
         };
@@ -178,10 +178,31 @@ impl<'a> Chosen<'a> {
     }
 }
 
+/// Weights with the seeded ones of modules that the network never trains, where they do not have them.
+fn on_seeded(entry: &Entry, model: &Model, source: Box<dyn TensorSource>) -> Box<dyn TensorSource> {
+    if entry.seeded.is_empty() {
+        return source;
+    }
+    let params = model.graph.params().iter();
+    let params = params.filter(|param| entry.may_be_seeded(&param.name));
+    let declared = params.map(|param| (param.name.clone(), param.shape.clone()));
+    let named = format!("seeded {}", entry.seeded.join(", "));
+    let seeded = Seeded::new(model.family, declared).described(&named);
+    Box::new(Assembled::new([
+        (None, Box::new(seeded) as _),
+        (None, source),
+    ]))
+}
+
 /// What of these files fits a network.
-fn open_partly(files: &[Given], model: &Model) -> Result<(ModelWeights, LoadReport)> {
+fn open_partly(
+    files: &[Given],
+    entry: &Entry,
+    model: &Model,
+) -> Result<(ModelWeights, LoadReport)> {
     if let [Given { part: None, path }] = files
         && model.whole.is_none()
+        && entry.seeded.is_empty()
     {
         let layouts = model.other_layouts.iter();
         let layouts = layouts.map(|layout| (layout.name, layout.renames.as_slice()));
@@ -192,18 +213,28 @@ fn open_partly(files: &[Given], model: &Model) -> Result<(ModelWeights, LoadRepo
         Ok((file.part.clone(), source))
     });
     let pieces = Assembled::new(pieces.collect::<Result<Vec<_>>>()?);
-    let source = fitting(Box::new(pieces), model)?;
+    let source = fitting(on_seeded(entry, model, Box::new(pieces)), model)?;
     Ok(ModelWeights::partly_of(source, &model.graph))
 }
 
 /// Weights that training begins with: what of these files fits; says on stderr what begins anew.
-pub fn starting(files: &[Given], model: &Model, common: &Common) -> Result<Arc<dyn WeightSource>> {
-    let (weights, report) = open_partly(files, model)?;
+pub fn starting(
+    files: &[Given],
+    model: &Model,
+    common: &Common,
+) -> Result<Option<Arc<dyn WeightSource>>> {
+    let entry = find(model.name)?;
+    if files.is_empty() && entry.seeded.is_empty() {
+        return Ok(None);
+    }
+    let (weights, report) = open_partly(files, entry, model)?;
     if report.matched == 0 {
         return Err(Fail::bad_input(LoadError(Box::new(report))));
     }
-    common.note(format_args!("begins with {report}"));
-    Ok(Arc::new(weights))
+    if !files.is_empty() {
+        common.note(format_args!("begins with {report}"));
+    }
+    Ok(Some(Arc::new(weights)))
 }
 
 /// Weights of which an elastic network takes a part, where it is narrow and they are whole.

@@ -2,6 +2,7 @@
 //! an error is.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use percept_data::loader::LoaderError;
@@ -9,7 +10,10 @@ use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Course, LessonError, LessonOptions, Model, Settings};
 use percept_samples::training::{DataError, TrainData};
 use percept_train::checkpoint::CheckpointError;
-use percept_train::{ConfigError, Learner, Snapshot, TrainConfig, TrainError, settings_of};
+use percept_train::features::{CutLesson, FeatureOptions};
+use percept_train::{
+    ConfigError, Frozen, InitialParameters, Learner, Snapshot, TrainConfig, TrainError, settings_of,
+};
 
 use crate::fail::{Blame, Exit, Fail, Result};
 use crate::model;
@@ -53,6 +57,12 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
     let mut config = sources.config(entry, &course)?;
     if let Some(card) = &sources.card {
         describe_by(card, entry, &sources.set, &mut config)?;
+    }
+    let looks = config.network.get("direction");
+    if let Some(direction) =
+        looks.and_then(|text| serde_json::from_value(text.as_str().into()).ok())
+    {
+        config.data.pairs.direction = direction;
     }
     let begun = Instant::now();
     let data = config
@@ -115,14 +125,26 @@ pub fn course(entry: &'static Entry) -> Result<Course> {
     })
 }
 
-/// A network as it learns with no settings of its own, to be measured.
+/// A network as it learns with no settings of its own, to be measured: without what it freezes, which would be kept.
 pub fn rehearsing(model: &Model, size: Option<[usize; 2]>) -> Result<Learner> {
     let course = course(model::find(model.name)?)?;
     let options = LessonOptions {
         size,
         ..LessonOptions::default()
     };
-    Learner::unjudged(model, &course, &options).map_err(blame_lesson)
+    let mut learner = Learner::unjudged(model, &course, &options).map_err(blame_lesson)?;
+    let weights = Arc::new(InitialParameters::of(&learner, 0)) as _;
+    let frozen = Frozen::modules(course.frozen.iter().copied());
+    let cut = CutLesson::new(
+        &learner.lesson,
+        &frozen,
+        &weights,
+        &FeatureOptions::nowhere(),
+    );
+    if let Some(cut) = cut.map_err(crate::features::blame)? {
+        learner.lesson = Arc::new(cut);
+    }
+    Ok(learner)
 }
 
 /// Whose mistake it is that a network cannot be taught or judged.
@@ -169,6 +191,9 @@ impl Sources<'_> {
             }
             if !self.start.is_empty() {
                 config.start = self.start.clone();
+            }
+            if config.freeze.is_empty() {
+                config.freeze = Frozen::modules(course.frozen.iter().copied());
             }
             Ok(config)
         };

@@ -190,6 +190,7 @@ pub struct Seeded {
     family: Family,
     names: Vec<String>,
     shapes: HashMap<String, Vec<usize>>,
+    description: String,
 }
 
 impl Seeded {
@@ -206,6 +207,15 @@ impl Seeded {
             family,
             names,
             shapes,
+            description: "seeded, accuracy means nothing".to_owned(),
+        }
+    }
+
+    /// The same under another name, where they are a part of weights that mean something.
+    pub fn described(self, description: &str) -> Seeded {
+        Seeded {
+            description: description.to_owned(),
+            ..self
         }
     }
 
@@ -248,7 +258,7 @@ impl TensorSource for Seeded {
     }
 
     fn describe(&self) -> String {
-        "seeded, accuracy means nothing".to_owned()
+        self.description.clone()
     }
 }
 

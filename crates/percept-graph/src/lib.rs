@@ -26,6 +26,7 @@ mod dim;
 mod dtype;
 mod elastic;
 mod error;
+mod frozen;
 mod graph;
 mod grid;
 mod ops;
@@ -45,6 +46,7 @@ pub use elastic::{
     Unit,
 };
 pub use error::GraphError;
+pub use frozen::{FrozenCut, FrozenPiece, SizeInput};
 pub use graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
     StateKind, Value, ValueId, ValueSource,

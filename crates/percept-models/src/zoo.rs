@@ -35,6 +35,8 @@ pub struct Entry {
     pub shipped: Option<&'static [u8]>,
     /// How it is taught; none where it cannot be.
     pub course: Option<Course>,
+    /// Modules that may stay seeded, because nothing trains or nothing reads them, so that weight files need not have them.
+    pub seeded: &'static [&'static str],
     /// What its reports compare.
     pub studies: &'static [Study],
     build: Build,
@@ -103,6 +105,7 @@ impl Entry {
             settings,
             shipped: None,
             course: None,
+            seeded: &[],
             studies: &[],
             build,
         }
@@ -124,9 +127,26 @@ impl Entry {
         }
     }
 
+    /// The same network, of which some modules are never trained: they are seeded where weights do not have them.
+    pub(crate) const fn on_seeded(self, modules: &'static [&'static str]) -> Self {
+        Self {
+            seeded: modules,
+            ..self
+        }
+    }
+
     /// The same network, with what its reports compare.
     pub(crate) const fn studied(self, studies: &'static [Study]) -> Self {
         Self { studies, ..self }
+    }
+
+    /// Whether weights may lack this parameter, because it is in a module that may stay seeded.
+    pub fn may_be_seeded(&self, parameter: &str) -> bool {
+        let mut rests = self
+            .seeded
+            .iter()
+            .map(|module| parameter.strip_prefix(module));
+        rests.any(|rest| rest.is_some_and(|rest| rest.starts_with('.')))
     }
 
     /// The network with these settings.
@@ -165,6 +185,7 @@ pub fn entries() -> impl Iterator<Item = &'static Entry> + Clone {
         .chain(paco::ENTRIES)
         .chain(BACKBONES)
         .chain(paco::CONTRAST)
+        .chain(omama::PARTS)
         .chain(layers::ENTRIES)
 }
 

@@ -29,6 +29,7 @@ const MATCHER: Matcher = Matcher {
     width: D,
     source_grid: [6, 10],
     dest_grid: [7, 9],
+    visibility: false,
 };
 
 fn golden() -> Golden {

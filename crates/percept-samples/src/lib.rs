@@ -190,10 +190,12 @@ fn open_parts(
             .parts()
             .iter()
             .find(|part| part.name == *name);
+        // Stacks of masks come as .npz and .npy too.
+        let are_tensors = |part: &Part| {
+            part.kind != PartKind::Masks && paths.iter().all(|path| TensorFiles::takes(path))
+        };
         match part {
-            Some(part) if !paths.iter().all(|path| TensorFiles::takes(path)) => {
-                open_part(part, &paths, options)
-            }
+            Some(part) if !are_tensors(part) => open_part(part, &paths, options),
             _ => {
                 let files = TensorFiles::open(&paths, vec![(*name).to_owned()])?;
                 Ok(Box::new(files) as Box<dyn Samples>)

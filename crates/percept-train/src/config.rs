@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 use toml::{Table, Value};
 
+use crate::features::FeatureType;
 use crate::{Decay, Frozen, OptimiserConfig, Schedule};
 
 /// Everything that decides what a run learns.
@@ -45,6 +46,8 @@ pub struct TrainConfig {
     pub augment: serde_json::Map<String, serde_json::Value>,
     /// Parameters that stay as they are.
     pub freeze: Frozen,
+    /// How features of frozen modules are kept.
+    pub features: FeatureType,
     /// Epochs from one evaluation to the next; the last epoch is always followed by one.
     pub evaluate_every: u64,
     /// Evaluations without a better one after which the run stops; never when none.
@@ -78,6 +81,7 @@ impl Default for TrainConfig {
             label_smoothing: 0.0,
             augment: serde_json::Map::new(),
             freeze: Frozen::default(),
+            features: FeatureType::default(),
             evaluate_every: 1,
             patience: None,
             checkpoint: CheckpointConfig::default(),

@@ -47,6 +47,16 @@ impl From<Frozen> for Vec<String> {
 }
 
 impl Frozen {
+    /// These modules.
+    pub fn modules<'a>(modules: impl IntoIterator<Item = &'a str>) -> Self {
+        Self(modules.into_iter().map(str::to_owned).collect())
+    }
+
+    /// Whether everything moves.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Whether what has this name moves.
     pub fn trains(&self, name: &str) -> bool {
         !self.0.iter().any(|prefix| is_within(prefix, name))

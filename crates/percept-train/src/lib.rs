@@ -10,6 +10,7 @@ mod config;
 mod curves;
 mod error;
 mod evaluate;
+pub mod features;
 mod frozen;
 mod learner;
 mod metrics;

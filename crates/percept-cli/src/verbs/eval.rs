@@ -1,7 +1,7 @@
 //! `percept eval`: how well a trained network does, by its own metric.
 
 use std::fmt::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,10 +12,12 @@ use percept_graph::WeightSource;
 use percept_models::lesson::{Curves, FigureTable, FigureValue, Lesson, Metric};
 use percept_picture::{Axis, Chart, Panel, Picture, Series};
 use percept_report::Table;
+use percept_train::features::Features;
 use percept_train::{Evaluated, EvaluationOptions, evaluate_by};
 use serde_json::json;
 
 use crate::fail::{Fail, Result};
+use crate::features::{self, FeatureArgs};
 use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::{Outcome, write_picture};
@@ -60,6 +62,8 @@ pub struct Args {
     /// Stop at a sample that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    features: FeatureArgs,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -110,6 +114,12 @@ impl Samples for Joined {
     }
 }
 
+/// Who answers: a file, or a network, with what makes the features of its frozen part.
+enum Asked<'a> {
+    File(&'a Path),
+    Network(Arc<dyn WeightSource>, Option<Arc<Features>>),
+}
+
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let network = &args.network;
     let base = network.whole_file().map(settings_of_checkpoint);
@@ -125,8 +135,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     })?;
     let Settled {
         model,
-        learner,
+        mut learner,
         data,
+        config,
         ..
     } = settled;
     let split = args.split.unwrap_or(match args.results {
@@ -138,24 +149,35 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         SplitArg::Training => data.training,
         SplitArg::Whole => Arc::new(Joined([data.training, data.testing])),
     };
+    // Answers in a file need no network.
+    let asked = match &args.results {
+        Some(path) => Asked::File(path),
+        None => {
+            let weights = network.load(&model, common)?;
+            let threads = common.cpu()?.threads();
+            let features = args
+                .features
+                .cut(&mut learner, &config, &weights, threads)?;
+            Asked::Network(weights, features)
+        }
+    };
     let lesson = &*learner.lesson;
     if dataset.is_empty() {
         let nothing = format!("there are no {} to judge by", lesson.samples());
         return Err(Fail::bad_input(nothing).hint("--split whole takes all that there are"));
     }
     let classes = dataset.classes().len();
-    let (metric, evaluated, source) = match &args.results {
-        Some(path) => {
+    let (metric, evaluated, source, features) = match asked {
+        Asked::File(path) => {
             let begun = Instant::now();
             let metric = lesson.judge_file(&dataset, path).map_err(blame_lesson)?;
             let evaluated = Evaluated::by(&*metric, dataset.len() as u64, begun);
-            (metric, evaluated, path.display().to_string())
+            (metric, evaluated, path.display().to_string(), None)
         }
-        None => {
-            let weights = network.load(&model, common)?;
+        Asked::Network(weights, features) => {
             let source = weights.describe();
             let (metric, evaluated) = ask(args, common, lesson, weights, dataset)?;
-            (metric, evaluated, source)
+            (metric, evaluated, source, features)
         }
     };
     if let Some(fault) = metric.fault() {
@@ -170,13 +192,18 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     for sample in &evaluated.skipped {
         common.note(format_args!("skipped: {sample}"));
     }
-    Ok(report(
+    let mut outcome = report(
         &network.model,
         &source,
         lesson.samples(),
         classes,
         &evaluated,
-    ))
+    );
+    if let Some(features) = &features {
+        outcome.text += &format!("\n{}\n", features::text(features));
+        outcome.record["features"] = features::record(features);
+    }
+    Ok(outcome)
 }
 
 /// Runs the network over the samples.

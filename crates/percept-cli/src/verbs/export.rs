@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use half::f16;
 use percept_data::safetensors::write_safetensors;
+use percept_data::seeded::seeded_values;
 use percept_graph::{Tensor, WeightSource};
 use percept_models::{Card, Model, zoo};
 use percept_onnx::ExportError;
@@ -13,7 +14,7 @@ use serde_json::json;
 
 use crate::fail::{Fail, Result};
 use crate::inputs::ShapeArgs;
-use crate::model::ModelArgs;
+use crate::model::{ModelArgs, find};
 use crate::options::Common;
 use crate::outcome::Outcome;
 
@@ -25,7 +26,7 @@ use crate::outcome::Outcome;
   percept export resnet18 --weights runs/resnet18/best.safetensors --safetensors resnet18.safetensors --half
 
 An ONNX file is made for one input size. ONNX Runtime and OpenVINO run it as it is. A .safetensors file has what the network reads,
-without what a checkpoint keeps for the next step of training, and the card that tells its settings and classes.")]
+without what a checkpoint keeps for the next step of training and without modules that stay seeded, and the card that tells its settings and classes.")]
 pub struct Args {
     #[command(flatten)]
     model: ModelArgs,
@@ -61,10 +62,15 @@ fn write_weights(
     model: &Model,
     weights: &dyn WeightSource,
 ) -> Result<Outcome> {
+    let entry = find(model.name)?;
     let mut tensors = Vec::new();
     for parameter in model.graph.params() {
         let values = weights.read(&parameter.name, &parameter.shape);
         let values = values.map_err(Fail::bad_input)?.into_owned();
+        let seeded = || seeded_values(model.family, &parameter.name, &parameter.shape);
+        if entry.may_be_seeded(&parameter.name) && values == seeded() {
+            continue;
+        }
         let is_half = args.half && parameter.shape.len() > 1;
         let tensor = if is_half {
             let halves: Vec<f16> = values.iter().map(|value| f16::from_f32(*value)).collect();

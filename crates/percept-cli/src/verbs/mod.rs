@@ -5,6 +5,7 @@ pub mod doctor;
 pub mod elastic;
 pub mod eval;
 pub mod export;
+pub mod features;
 pub mod inspect;
 pub mod models;
 pub mod place;

@@ -64,6 +64,26 @@ fn an_object_is_found_among_masks_and_its_mask_saved() {
     let rows = std::fs::read_to_string(&table).unwrap();
     assert_eq!(rows.lines().count(), 1 + candidates.len());
 
+    // The same candidates as a stack of planes.
+    let stack = folder.path().join("dest-masks.npy");
+    let (height, width) = (candidates[0].height(), candidates[0].width());
+    let shape = format!("({}, {height}, {width})", candidates.len());
+    let header = format!("{{'descr': '|u1', 'fortran_order': False, 'shape': {shape}, }}");
+    let header = format!("{header:<117}\n");
+    let mut file = b"\x93NUMPY\x01\x00".to_vec();
+    file.extend((header.len() as u16).to_le_bytes());
+    file.extend(header.bytes());
+    file.extend(candidates.iter().flat_map(|mask| mask.decode()));
+    std::fs::write(&stack, file).unwrap();
+    let by_stack = [
+        part("source", "source.jpg"),
+        part("source-mask", "source-mask.json"),
+        part("dest", "dest.jpg"),
+        format!("dest-masks={}", stack.display()),
+    ];
+    let stacked = json(percept().args(SMALL).arg("--input").args(by_stack));
+    assert_eq!(*answer, stacked["answers"][0]["matches"]);
+
     let sure = ["--set", "threshold=0.99"];
     let none = json(percept().args(SMALL).args(sure).arg("--input").arg(&pair));
     assert!(none["answers"][0]["matches"]["match"].is_null());

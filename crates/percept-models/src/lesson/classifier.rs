@@ -30,6 +30,7 @@ const LOSS: &str = "loss";
 pub const CLASSIFIER: Course = Course {
     data: DataKind::Pictures,
     built_in: include_str!("birds.toml"),
+    frozen: &[],
     lesson: |model, options| Ok(Arc::new(Classifier::by_cross_entropy(model, options)?)),
 };
 

@@ -30,6 +30,8 @@ pub struct Course {
     pub data: DataKind,
     /// Settings of a run, in TOML, that suit the built-in data.
     pub built_in: &'static str,
+    /// Modules that stay as they are, unless a run says otherwise.
+    pub frozen: &'static [&'static str],
     /// The lesson of a configured network.
     pub lesson: MakeLesson,
 }
@@ -49,6 +51,8 @@ pub enum DataKind {
     Places,
     /// LiDAR scans with a label for each point; built in are towns of the synthetic world.
     Scans,
+    /// Pairs of views with a masked thing and candidates; built in are rooms of the synthetic world.
+    Pairs,
 }
 
 impl DataKind {
@@ -57,6 +61,7 @@ impl DataKind {
         match self {
             Self::Pictures => "built-in birds",
             Self::Sweeps | Self::Places | Self::Scans => "towns of the synthetic world",
+            Self::Pairs => "rooms of the synthetic world",
         }
     }
 }
@@ -233,6 +238,20 @@ pub trait Lesson: fmt::Debug + Send + Sync {
 
     /// The graphs to learn by, over one state: parameters, statistics and moments of the same name are the same.
     fn graphs(&self) -> Vec<TrainingGraph>;
+
+    /// The parameters of all graphs that training may move, also of what was cut off because it does not.
+    fn parameters(&self) -> Vec<String> {
+        let graphs = self.graphs();
+        let parameters = graphs.iter().flat_map(|graph| graph.graph.params());
+        let trainable = parameters.filter(|parameter| parameter.trainable);
+        trainable.map(|parameter| parameter.name.clone()).collect()
+    }
+
+    /// Inputs that are the same whenever a sample comes again. What follows from them and from frozen parameters alone can be
+    /// computed once and kept; an input that is drawn anew in each epoch would never be met again.
+    fn recurring(&self) -> Vec<&'static str> {
+        Vec::new()
+    }
 
     /// Which of the graphs a step learns by. `step` counts from 0; the answer follows from the arguments alone.
     fn choose(&self, _seed: u64, _step: u64) -> usize {

@@ -3,14 +3,17 @@
 use percept_data::egoexo::{DEST, DEST_BOXES, DEST_MASKS, SOURCE, SOURCE_MASK, fit_mask};
 use percept_data::images::RgbImage;
 use percept_data::masks::Rle;
-use percept_data::{Datum, Example, Sample, SampleError};
-use percept_graph::Tensor;
+use percept_data::{BatchError, Datum, Example, Sample, SampleError};
+use percept_graph::{Tensor, TensorError};
 use percept_kernels::Cpu;
 
 use super::pooling::{BoxXywh, PATCH, Pooling};
 use super::{PICTURES, POOLS};
 use crate::intake::{InputShapes, Intake, Part, PartKind, Sizes};
 use crate::preprocess::{IMAGENET_MEAN, IMAGENET_STD};
+
+/// The tensor with how many candidates each sample has, i32 [N], which the graph does not take.
+pub(super) const CANDIDATES: &str = "candidates";
 
 /// Candidates of a usual sample, for whoever asks for shapes before there is one.
 const USUAL_CANDIDATES: usize = 32;
@@ -126,8 +129,34 @@ fn given_boxes(
     Ok(Some(scaled.collect()))
 }
 
+/// Fills up a tensor of examples that have fewer candidates than others with zeros: masks of nothing.
+pub(super) fn fill_up(examples: &mut [Example], name: &str) -> Result<(), BatchError> {
+    let rows = |example: &Example| example.get(name).map_or(0, |tensor| tensor.shape()[1]);
+    let most = examples.iter().map(rows).max().unwrap_or(0);
+    for example in examples.iter_mut().filter(|example| rows(example) < most) {
+        let found = example.tensors.iter_mut().find(|(known, _)| known == name);
+        if let Some((_, tensor)) = found {
+            let filled = filled_up(tensor, most);
+            *tensor = filled.map_err(|error| BatchError::Tensor {
+                input: name.to_owned(),
+                error,
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Lengthens the second axis of a batch of one.
+fn filled_up(tensor: &Tensor<'static>, rows: usize) -> Result<Tensor<'static>, TensorError> {
+    let mut shape = tensor.shape().to_vec();
+    shape[1] = rows;
+    let mut values = tensor.values::<f32>()?.to_vec();
+    values.resize(shape.iter().product(), 0.0);
+    Tensor::from_values(shape, values)
+}
+
 /// The box around a mask as the public system takes it: from the first to the last pixel.
-fn box_of(mask: &Rle) -> BoxXywh {
+pub(super) fn box_of(mask: &Rle) -> BoxXywh {
     match mask.bounding_box() {
         Some(found) => {
             [found.x, found.y, found.width - 1, found.height - 1].map(|value| value as f32)
@@ -187,12 +216,20 @@ impl Intake for PairIntake {
         }
         let [source, source_pool] = self.view(sample, [SOURCE, SOURCE_MASK, ""], sizes)?;
         let [dest, dest_pool] = self.view(sample, [DEST, DEST_MASKS, DEST_BOXES], sizes)?;
+        let candidates = vec![dest_pool.shape()[1] as i32];
+        let candidates = Tensor::from_values([1], candidates).expect("one number");
         Ok(Example::of_one([
             (PICTURES[0], source),
             (PICTURES[1], dest),
             (POOLS[0], source_pool),
             (POOLS[1], dest_pool),
+            (CANDIDATES, candidates),
         ]))
+    }
+
+    fn batch(&self, mut examples: Vec<Example>) -> Result<Example, BatchError> {
+        fill_up(&mut examples, POOLS[1])?;
+        Example::batch(examples)
     }
 }
 
@@ -230,6 +267,20 @@ mod tests {
         let pool = example.get("source_pool").unwrap().to_f32().into_owned();
         let sum = |half: &[f32]| half.iter().sum::<f32>();
         assert!((sum(&pool[..6]) - 1.0).abs() < 1e-5 && (sum(&pool[6..]) - 1.0).abs() < 1e-5);
+    }
+
+    #[test]
+    fn pairs_with_fewer_candidates_are_filled_up_in_a_batch() {
+        let intake = PairIntake::new([28, 42], [28, 28], 100);
+        let cpu = Cpu::new(1).unwrap();
+        let of = |count| {
+            let sample = pair(vec![Rle::empty(28, 28).unwrap(); count]);
+            intake.example(&cpu, &sample, &Sizes::new()).unwrap()
+        };
+        let batch = intake.batch(vec![of(3), of(5)]).unwrap();
+        assert_eq!(batch.get("dest_pool").unwrap().shape(), [2, 5, 2, 4]);
+        let counts = batch.get(CANDIDATES).unwrap();
+        assert_eq!(counts.values::<i32>().unwrap(), [3, 5]);
     }
 
     #[test]

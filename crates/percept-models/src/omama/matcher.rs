@@ -5,6 +5,8 @@ use percept_graph::{
     ValueId,
 };
 
+use super::VISIBLE_LOGITS;
+
 /// Of the norms of the cross-attention.
 const NORM_EPS: f32 = 1e-5;
 /// Heads of the cross-attention.
@@ -19,6 +21,8 @@ pub struct Matcher {
     pub source_grid: [usize; 2],
     /// The same of the destination view.
     pub dest_grid: [usize; 2],
+    /// Whether the head for visibility is called, which the public model has and never calls.
+    pub visibility: bool,
 }
 
 /// A view as the matcher takes it.
@@ -61,7 +65,12 @@ impl Matcher {
         let offered = b.module_again("mlp", "MLP", |b| self.mlp(b, offered));
         b.name("Q_desc", wanted);
         b.name("T_desc", offered);
-        self.unread_visibility(b);
+        if self.visibility {
+            let both = b.concat("visible_all", &[wanted_context, wanted_mask], 2);
+            self.visible(b, both);
+        } else {
+            self.unread_visibility(b);
+        }
 
         // Cosines: products of rows of length one.
         let wanted = b.call("source_unit", Normalize::default(), &[wanted]);
@@ -76,7 +85,7 @@ impl Matcher {
     }
 
     /// [mask, surroundings] of each mask, [N, M, 2 D]: means of features, taken in the space of patches.
-    fn descriptors(&self, b: &mut Builder, view: &str, of: &View) -> ValueId {
+    pub(super) fn descriptors(&self, b: &mut Builder, view: &str, of: &View) -> ValueId {
         let [n, m, two, t] = b.shape(of.pool).try_into().expect("four axes");
         let rows = b.reshape(
             &format!("{view}_pool_rows"),
@@ -199,10 +208,33 @@ impl Matcher {
         })
     }
 
+    /// Whether the thing is in the other view at all, from its descriptor and from what that found there: logits [N, 2], of no and
+    /// yes. The public state dict has these layers; what they would be given is not known.
+    fn visible(&self, b: &mut Builder, x: ValueId) {
+        let widths = self.visibility_widths();
+        let x = b.module("mlp_visible", "Sequential", |b| {
+            let layers = widths.windows(2).enumerate();
+            layers.fold(x, |x, (layer, pair)| {
+                let x = match layer {
+                    0 => x,
+                    _ => b.relu(&(2 * layer - 1).to_string(), x),
+                };
+                b.linear(&(2 * layer).to_string(), x, pair[0], pair[1])
+            })
+        });
+        let n = b.shape(x)[0].clone();
+        let logits = b.reshape("visible_rows", x, [n, 2.into()]);
+        b.output(VISIBLE_LOGITS, logits);
+    }
+
+    fn visibility_widths(&self) -> [usize; 5] {
+        let d = self.width;
+        [2 * d, d, d / 3, d / 6, 2]
+    }
+
     /// A head for visibility, which the public state dict has and which the public model never calls.
     fn unread_visibility(&self, b: &mut Builder) {
-        let d = self.width;
-        let widths = [2 * d, d, d / 3, d / 6, 2];
+        let widths = self.visibility_widths();
         for (layer, pair) in widths.windows(2).enumerate() {
             let name = format!("mlp_visible.{}", 2 * layer);
             b.unread_parameter(&format!("{name}.weight"), &[pair[1], pair[0]]);

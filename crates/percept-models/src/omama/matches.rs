@@ -1,6 +1,7 @@
 //! From similarities to candidates by how well they match.
 
 use super::SIMILARITY;
+use super::intake::CANDIDATES;
 use crate::answer::{Answer, AnswerError, AnswerKind, Head, Matches, Ran};
 
 /// Reads `similarity` [N, M].
@@ -24,7 +25,17 @@ impl Head for MatchHead {
                 samples: ran.inputs.samples,
             });
         };
-        let rows = (0..samples).map(|sample| &values[sample * candidates..][..candidates]);
+        // What only fills up a batch is no candidate.
+        let counts = ran
+            .inputs
+            .get(CANDIDATES)
+            .map(|counts| counts.values::<i32>());
+        let counts = counts.transpose()?.unwrap_or_default();
+        let count = |sample: usize| match counts.get(sample) {
+            Some(&count) => (count.max(0) as usize).min(candidates),
+            None => candidates,
+        };
+        let rows = (0..samples).map(|sample| &values[sample * candidates..][..count(sample)]);
         let answer = |row: &[f32]| Answer::Matches(Matches::rank(row, self.threshold));
         Ok(rows.map(answer).collect())
     }

@@ -9,6 +9,7 @@
 
 mod entries;
 mod intake;
+mod lesson;
 mod loss;
 mod matcher;
 mod matches;
@@ -16,7 +17,7 @@ mod pooling;
 
 use percept_graph::{Builder, Dim, Graph, GraphError, ValueId};
 
-pub(crate) use entries::ENTRIES;
+pub(crate) use entries::{ENTRIES, PARTS};
 pub use intake::PairIntake;
 pub use loss::visible_cross_entropy;
 pub use matcher::Matcher;
@@ -34,6 +35,8 @@ pub(crate) const POOLS: [&str; 2] = ["source_pool", "dest_pool"];
 pub const FEATURES: [&str; 2] = ["source_features", "dest_features"];
 /// The output.
 pub const SIMILARITY: &str = "similarity";
+/// The output of the head for visibility, where it is called: logits [N, 2] of no and yes.
+pub const VISIBLE_LOGITS: &str = "visible_logits";
 
 /// The whole network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct OMama {
     pub source: [usize; 2],
     /// The same of destination pictures.
     pub dest: [usize; 2],
+    /// Whether the head for visibility is called.
+    pub visibility: bool,
 }
 
 impl OMama {
@@ -56,6 +61,7 @@ impl OMama {
             width: self.backbone.embed,
             source_grid: grid(self.source),
             dest_grid: grid(self.dest),
+            visibility: self.visibility,
         }
     }
 
@@ -95,6 +101,25 @@ impl OMama {
 }
 
 impl Matcher {
+    /// The descriptors of candidates alone: `dest_features` [N, T, D] and `dest_pool` to `descriptors` [N, M, 2 D].
+    pub fn descriptor_graph(&self) -> Result<Graph, GraphError> {
+        let mut b = Builder::new("Descriptors");
+        let grid = self.dest_grid.map(Dim::from);
+        let patches = &grid[0] * &grid[1];
+        let [n, m] = ["N", "M"].map(Dim::symbol);
+        let features = [n.clone(), patches.clone(), self.width.into()];
+        let features = b.input(FEATURES[1], features);
+        let pool = b.input(POOLS[1], [n, m, 2.into(), patches]);
+        let view = View {
+            features,
+            grid,
+            pool,
+        };
+        let descriptors = self.descriptors(&mut b, "dest", &view);
+        b.output("descriptors", descriptors);
+        b.finish()
+    }
+
     /// The trained part alone, on features of pictures of the trained size: `source_features` [N, T, D] and `dest_features`, and
     /// the pools, to `similarity`. Names are those of the public head.
     pub fn graph(&self) -> Result<Graph, GraphError> {

@@ -1,5 +1,6 @@
-//! What a run learns from: a folder of pictures, sweeps or scans, or the built-in birds or towns.
+//! What a run learns from: a folder of pictures, sweeps, scans or pairs, or the built-in birds, towns or rooms.
 
+mod pairs;
 mod places;
 mod scans;
 mod sweeps;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::OpenError;
+pub use pairs::{Looking, PairSettings};
 pub use places::PlacesSettings;
 pub use scans::ScanSettings;
 pub use sweeps::WorldSettings;
@@ -33,7 +35,8 @@ const RENDERING_THREADS: usize = 2;
 #[serde(default, deny_unknown_fields)]
 pub struct DataConfig {
     /// Photographs: a folder a class, `train` and `val`, or CUB-200-2011; sweeps: a nuScenes folder; labelled scans:
-    /// SemanticKITTI's layout, or `.bin` files with `.label` files beside them. What is built in when none.
+    /// SemanticKITTI's layout, or `.bin` files with `.label` files beside them; pairs of views: O-MaMa's layout, or a folder a
+    /// pair. What is built in when none.
     pub folder: Option<PathBuf>,
     /// The share of each class, or of the last frames, that is held out for testing, where the folder does not say.
     pub hold_out: f64,
@@ -45,6 +48,8 @@ pub struct DataConfig {
     pub places: PlacesSettings,
     /// The built-in towns, as labelled scans.
     pub scans: ScanSettings,
+    /// The built-in rooms, seen from two sides.
+    pub pairs: PairSettings,
 }
 
 impl Default for DataConfig {
@@ -56,6 +61,7 @@ impl Default for DataConfig {
             world: WorldSettings::default(),
             places: PlacesSettings::default(),
             scans: ScanSettings::default(),
+            pairs: PairSettings::default(),
         }
     }
 }
@@ -134,6 +140,7 @@ impl DataConfig {
             DataKind::Sweeps => self.sweeps(),
             DataKind::Places => self.toured(),
             DataKind::Scans => self.scans(),
+            DataKind::Pairs => self.pairs(),
         }
     }
 
@@ -177,6 +184,24 @@ impl DataConfig {
         Ok(TrainData {
             training: Arc::new(training),
             testing: Arc::new(testing),
+            ignored: Vec::new(),
+        })
+    }
+
+    fn pairs(&self) -> Result<TrainData, DataError> {
+        let [training, testing] = match &self.folder {
+            Some(folder) => {
+                let direction = self.pairs.direction.into();
+                pairs::read_folder(folder, direction, self.held_out()?)?
+            }
+            None => {
+                let rooms = self.pairs.rooms(RENDERING_THREADS)?;
+                rooms.map(|part| -> Arc<dyn Samples> { Arc::new(part) })
+            }
+        };
+        Ok(TrainData {
+            training,
+            testing,
             ignored: Vec::new(),
         })
     }

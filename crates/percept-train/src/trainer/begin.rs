@@ -29,11 +29,8 @@ impl Trainer {
         config.check()?;
         let lesson = &learner.lesson;
         lesson.check_classes(data.training.classes())?;
-        let graphs = lesson.graphs();
-        let parameters = graphs.iter().flat_map(|graph| graph.graph.params());
-        let parameters = parameters.filter(|parameter| parameter.trainable);
-        let names = parameters.map(|parameter| parameter.name.as_str());
-        config.freeze.check(names)?;
+        let names = lesson.parameters();
+        config.freeze.check(names.iter().map(String::as_str))?;
         let samples = Arc::clone(&data.training);
         let steps = lesson.epoch_len(samples.len()) / config.batch;
         let (strict, workers) = (options.strict, options.threads);

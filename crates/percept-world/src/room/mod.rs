@@ -78,6 +78,8 @@ pub struct SeenObject {
     pub name: String,
     /// Its kind.
     pub kind: &'static str,
+    /// Its paint, by number: things of one paint have the same colour.
+    pub paint: usize,
     /// Its pixels in the ego picture; empty when it is not seen there.
     pub ego: Rle,
     /// Its pixels in the exo picture.
@@ -107,9 +109,10 @@ impl EgoExo {
         let objects = take
             .names()
             .enumerate()
-            .map(|(object, (kind, name))| SeenObject {
+            .map(|(object, (kind, name, paint))| SeenObject {
                 name,
                 kind,
+                paint,
                 ego: candidates::mask_of(&ego, object as u16 + 1),
                 exo: candidates::mask_of(&exo, object as u16 + 1),
             })

@@ -32,6 +32,8 @@ pub(super) struct Take {
 /// A thing and where it stands, or is carried to.
 struct Thing {
     good: Good,
+    /// Which of all paints it has.
+    paint: usize,
     place: [f64; 3],
     yaw_rad: f64,
     carried: Option<Carry>,
@@ -84,11 +86,11 @@ impl Take {
         self.room
     }
 
-    /// Kind and name of every thing.
-    pub(super) fn names(&self) -> impl Iterator<Item = (&'static str, String)> + '_ {
+    /// Kind, name and paint of every thing.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&'static str, String, usize)> + '_ {
         self.things.iter().enumerate().map(|(number, thing)| {
             let kind = thing.good.kind.name();
-            (kind, format!("{kind}_{number}"))
+            (kind, format!("{kind}_{number}"), thing.paint)
         })
     }
 
@@ -215,7 +217,7 @@ fn lay(furniture: &Furniture, draws: &mut Draws) -> Vec<Thing> {
     let count = 12 + draws.below(17);
     // Fewer colours than things: most have others of their colour beside them.
     let colours: Vec<_> = (0..3 + count / 5)
-        .map(|_| PAINTS[draws.below(PAINTS.len())])
+        .map(|_| draws.below(PAINTS.len()))
         .collect();
     let [hx, hy] = furniture.table_half;
     let mut things: Vec<Thing> = Vec::with_capacity(count);
@@ -228,13 +230,15 @@ fn lay(furniture: &Furniture, draws: &mut Draws) -> Vec<Thing> {
             break;
         }
         let kind = Kind::ALL[draws.below(Kind::ALL.len())];
-        let good = good(kind, colours[draws.below(colours.len())], draws);
+        let paint = colours[draws.below(colours.len())];
+        let good = good(kind, PAINTS[paint], draws);
         let yaw_rad = draws.angle();
         if number % 8 == 7 {
             let [x, y, half, z] = furniture.shelf;
             let at = x + half * (0.25 * (number / 8) as f64 - 0.5);
             things.push(Thing {
                 good,
+                paint,
                 place: [at, y, z],
                 yaw_rad,
                 carried: None,
@@ -269,6 +273,7 @@ fn lay(furniture: &Furniture, draws: &mut Draws) -> Vec<Thing> {
         });
         things.push(Thing {
             good,
+            paint,
             place,
             yaw_rad,
             carried,

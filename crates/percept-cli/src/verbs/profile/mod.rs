@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::caches::Caches;
 use crate::fail::Result;
+use crate::features::FeatureArgs;
 use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
@@ -72,6 +73,8 @@ pub struct Args {
     /// Write a trace for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    features: FeatureArgs,
 }
 
 #[derive(Clone, Copy, ValueEnum)]

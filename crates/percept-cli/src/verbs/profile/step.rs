@@ -7,11 +7,13 @@ use percept_data::loader::{Batch, Position};
 use percept_engine::Recording;
 use percept_kernels::machine;
 use percept_report::{Profile, Spread, StepProfile, chrome_trace, milliseconds};
-use percept_train::{Batches, Probe, TrainConfig};
+use percept_train::{Batches, InitialParameters, Probe, TrainConfig};
 use serde_json::json;
 
 use super::{Args, HOLDERS_SHOWN, WARM_UP_RUNS, memory_record, resident_line};
 use crate::fail::{Fail, Result};
+use crate::features;
+use crate::model::starting;
 use crate::options::Common;
 use crate::outcome::{Outcome, write_text};
 use crate::progress;
@@ -29,12 +31,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let (threads, isa) = (cpu.threads(), cpu.isa());
     let peak_gflops = machine::peak_gflops(&cpu);
     drop(cpu);
-    let Settled {
-        learner,
-        data,
-        config,
-        ..
-    } = settle(Sources {
+    let mut settled = settle(Sources {
         model: &args.model.model,
         base: None,
         card: None,
@@ -44,6 +41,17 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         start: Vec::new(),
         suits_built_in: false,
     })?;
+    settled.learner.start = starting(&args.model.config.weights, &settled.model, common)?;
+    let initial = Arc::new(InitialParameters::of(&settled.learner, settled.config.seed)) as _;
+    let features = args
+        .features
+        .cut(&mut settled.learner, &settled.config, &initial, threads)?;
+    let Settled {
+        learner,
+        data,
+        config,
+        ..
+    } = settled;
     let repeats = args.repeats.unwrap_or(REPEATS) as usize;
     let endless = TrainConfig {
         epochs: u64::MAX,
@@ -113,6 +121,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         profile.profile().memory_table(HOLDERS_SHOWN),
         resident_line(),
     );
+    let kept = features
+        .as_ref()
+        .map(|features| features::text(features) + "\n");
+    let text = text + &kept.unwrap_or_default();
     let tree = profile.tree(TREE_DEPTH).into_iter();
     let tree = tree.map(|(depth, name, ms)| json!({"depth": depth, "name": name, "time_ms": ms}));
     let record = json!({
@@ -125,6 +137,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         "memory_at_peak": memory_record(profile.profile().memory()),
         "peak_resident_bytes": machine::peak_resident_bytes(),
     });
+    let mut record = record;
+    if let Some(features) = &features {
+        record["features"] = features::record(features);
+    }
     Ok(Outcome::new(text, record))
 }
 

@@ -12,10 +12,11 @@ use percept_models::Lesson;
 use percept_report::Table;
 use percept_samples::Given;
 use percept_train::checkpoint::latest;
-use percept_train::{Ending, Finished, RunOptions, Trainer, settings_of};
+use percept_train::{Ending, Finished, InitialParameters, RunOptions, Trainer, settings_of};
 use serde_json::json;
 
 use crate::fail::Result;
+use crate::features::{self, FeatureArgs};
 use crate::interrupt::stop_on_interrupt;
 use crate::model::starting;
 use crate::options::Common;
@@ -78,6 +79,8 @@ pub struct Args {
     /// Stop at a sample that cannot be read, instead of skipping it
     #[arg(long)]
     strict: bool,
+    #[command(flatten)]
+    features: FeatureArgs,
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
@@ -140,8 +143,9 @@ impl Args {
         })?;
         let start = settled.config.start.iter();
         let start: Vec<Given> = start.map(|text| given(text)).collect();
-        if is_new && !start.is_empty() {
-            settled.learner.start = Some(starting(&start, &settled.model, common)?);
+        // A checkpoint has everything but what was frozen and left out of it.
+        if is_new || !settled.learner.lesson.recurring().is_empty() {
+            settled.learner.start = starting(&start, &settled.model, common)?;
         }
         Ok(settled)
     }
@@ -156,8 +160,15 @@ impl Args {
         stop: &AtomicBool,
     ) -> Result<Trained> {
         let threads = common.cpu()?.threads();
-        let settled = self.settle(common, folder, set, resume)?;
+        let mut settled = self.settle(common, folder, set, resume)?;
         describe(&settled, common);
+        let initial = InitialParameters::of(&settled.learner, settled.config.seed);
+        let features = self.features.cut(
+            &mut settled.learner,
+            &settled.config,
+            &(Arc::new(initial) as _),
+            threads,
+        )?;
         let Settled {
             learner,
             data,
@@ -181,6 +192,9 @@ impl Args {
             trainer.run(stop, &mut |event| watch.hear(&event))
         };
         bar.finish_and_clear();
+        if let Some(features) = &features {
+            common.note(features::text(features));
+        }
         Ok(Trained {
             finished: finished.map_err(blame)?,
             lesson,

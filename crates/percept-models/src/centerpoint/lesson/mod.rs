@@ -28,6 +28,7 @@ use sweeps::{PrepareSweeps, SweepAugment};
 pub(crate) const DETECTOR: Course = Course {
     data: DataKind::Sweeps,
     built_in: include_str!("world.toml"),
+    frozen: &[],
     lesson: |model, options| Ok(Arc::new(Detector::new(model, options)?)),
 };
 

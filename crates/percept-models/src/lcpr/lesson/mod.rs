@@ -31,6 +31,7 @@ use prepare::PreparePlaces;
 pub(crate) const PLACES: Course = Course {
     data: DataKind::Places,
     built_in: include_str!("places.toml"),
+    frozen: &[],
     lesson: |model, options| Ok(Arc::new(PlaceLesson::new(model, options)?)),
 };
 

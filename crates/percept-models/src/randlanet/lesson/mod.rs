@@ -34,6 +34,7 @@ const LOSS: &str = "loss";
 pub(crate) const SEGMENTER: Course = Course {
     data: DataKind::Scans,
     built_in: include_str!("world.toml"),
+    frozen: &[],
     lesson: |model, options| Ok(Arc::new(Segmenter::new(model, options)?)),
 };
 
