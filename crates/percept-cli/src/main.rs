@@ -11,6 +11,7 @@ mod model;
 mod options;
 mod outcome;
 mod progress;
+mod quantization;
 mod study;
 mod surround;
 mod training;
@@ -25,7 +26,7 @@ use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::verbs::{
     bench, doctor, elastic, eval, export, features as features_verb, inspect, models, place,
-    profile, run, train, verify, world,
+    profile, quantize, run, train, verify, world,
 };
 
 /// Run, profile, train and verify perception networks on plain CPUs.
@@ -66,6 +67,7 @@ enum Verb {
     Features(features_verb::Args),
     Verify(verify::Args),
     Export(export::Args),
+    Quantize(quantize::Args),
     Elastic(elastic::Args),
     Place(place::Args),
     World(world::Args),
@@ -104,7 +106,12 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
         outcome.text += &common.watched.text();
         outcome.record["memory_report"] = common.watched.record();
     }
-    outcome.deliver(name, common.json, common.out.as_deref())
+    // `quantize --out F.safetensors` names the file that it writes, not a folder of records.
+    let folder = common
+        .out
+        .as_deref()
+        .filter(|path| !quantize::is_weights(path));
+    outcome.deliver(name, common.json, folder)
 }
 
 /// What the verb gives; nothing where it has said everything itself.
@@ -127,6 +134,7 @@ fn answer(cli: &Cli) -> fail::Result<Option<(&'static str, Outcome)>> {
         Verb::Features(args) => ("features", features_verb::run(args, common)?),
         Verb::Verify(args) => ("verify", verify::run(args, common)?),
         Verb::Export(args) => ("export", export::run(args, common)?),
+        Verb::Quantize(args) => ("quantize", quantize::run(args, common)?),
         Verb::Elastic(args) => ("elastic", elastic::run(args, common)?),
         Verb::Place(args) => match place::run(args, common)? {
             Some(outcome) => ("place", outcome),

@@ -9,10 +9,12 @@ use percept_data::seeded::Seeded;
 use percept_data::{
     Assembled, LoadError, LoadReport, ModelWeights, Sliced, TensorSource, open_weights,
 };
+use percept_engine::PrecisionPlan;
 use percept_graph::{Slicing, WeightSource};
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Model, ModelError, Settings};
 use percept_samples::Given;
+use percept_tune::StoredPlan;
 
 use crate::fail::{Blame, Fail, Result};
 use crate::options::Common;
@@ -72,6 +74,11 @@ impl ModelArgs {
     pub fn card(&self) -> Result<Option<Card>> {
         let entry = find(&self.model)?;
         Chosen::of(entry, &self.config.weights)?.card(entry)
+    }
+
+    /// The plan of precisions of its weights, where they are integers.
+    pub fn plan(&self) -> Result<Option<PrecisionPlan>> {
+        Chosen::of(find(&self.model)?, &self.config.weights)?.plan(&self.model)
     }
 
     /// The one file with all of its weights, where that is what is named.
@@ -151,7 +158,35 @@ impl<'a> Chosen<'a> {
                 _ => fail,
             }
         })?;
-        Ok(build(&settings)?.described_by(&card))
+        self.quantized(build(&settings)?.described_by(&card))
+    }
+
+    /// The network with quantisers, where its weights are integers.
+    fn quantized(&self, mut model: Model) -> Result<Model> {
+        if let Some(plan) = self.plan(model.name)? {
+            model.graph = plan.quantize(model.graph).map_err(|error| {
+                Fail::usage(format!("the weights are of another network: {error}"))
+            })?;
+            // What a lean form computes in its own ops has no quantisers.
+            model.lean = None;
+        }
+        Ok(model)
+    }
+
+    /// The plan of precisions that comes with the weights of the whole network.
+    fn plan(&self, name: &str) -> Result<Option<PrecisionPlan>> {
+        let plan_of = |weights: &dyn TensorSource| {
+            let stored = StoredPlan::of_weights(weights).bad_input()?;
+            Ok(stored.map(|stored| stored.plan()))
+        };
+        match self {
+            Self::Seeded => Ok(None),
+            Self::Shipped(bytes) => plan_of(&shipped(find(name)?, bytes)?),
+            Self::Files(files) => match files.iter().find(|file| file.part.is_none()) {
+                Some(file) => plan_of(&*open_weights(&file.path)?),
+                None => Ok(None),
+            },
+        }
     }
 
     /// The weights, and a line that says what they are.

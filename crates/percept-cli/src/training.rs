@@ -16,7 +16,7 @@ use percept_train::{
 };
 
 use crate::fail::{Blame, Exit, Fail, Result};
-use crate::model;
+use crate::model::{self, ModelArgs};
 
 /// Where the settings of a run come from, the later over the earlier: `base`, a TOML file, `--set`, options of their own.
 pub struct Sources<'a> {
@@ -91,6 +91,21 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
         built_in: course.data.built_in(),
         opening,
         config,
+    })
+}
+
+/// Settles what is needed to judge a network by its metric: as its checkpoint or its card says.
+pub fn settle_judged(network: &ModelArgs, data: Option<PathBuf>) -> Result<Settled> {
+    let base = network.whole_file().map(settings_of_checkpoint);
+    settle(Sources {
+        model: &network.model,
+        base: base.transpose()?.flatten(),
+        card: network.card()?,
+        file: None,
+        set: network.config.set.clone(),
+        data,
+        start: Vec::new(),
+        suits_built_in: true,
     })
 }
 

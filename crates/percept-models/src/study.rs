@@ -36,6 +36,8 @@ pub enum Measured {
     Clouds(CloudStudy),
     /// One inference, by component and by operator, and what the elastic axes of the network reach; it has no rows of settings.
     Inference(InferenceStudy),
+    /// Ways to quantise trained weights, judged by the network's metric; it has no rows of settings.
+    Quantized(QuantizeStudy),
 }
 
 /// Where the time and the memory of an inference are, held against a published profile.
@@ -82,6 +84,53 @@ pub enum Measure {
     Share(&'static [usize]),
     /// What is saved by the axes whose names begin so, at their first levels: of the parameters and of the multiply-adds.
     Reach(&'static [&'static str]),
+}
+
+/// What quantising a network costs, way by way.
+#[derive(Clone, Copy, Debug)]
+pub struct QuantizeStudy {
+    /// The ways; the first is what the others are held against.
+    pub ways: &'static [Way],
+    /// Held-out samples to judge by, where nobody says otherwise.
+    pub samples: usize,
+    /// Training samples to calibrate on.
+    pub calibrated: usize,
+    /// Figures of the metric that are shown, by key.
+    pub figures: &'static [&'static str],
+    /// The metric's table of classes and the column of it that is shown, by keys.
+    pub by_class: [&'static str; 2],
+    /// What a published report says.
+    pub says: &'static [&'static str],
+}
+
+/// A way to quantise a network.
+#[derive(Clone, Copy, Debug)]
+pub struct Way {
+    /// What people read.
+    pub title: &'static str,
+    /// How ranges of inputs are known.
+    pub ranges: Ranges,
+    /// Whether sparse convolutions become integers too.
+    pub sparse: bool,
+    /// Bits of a weight.
+    pub weight_bits: u8,
+    /// Scopes whose inputs have 16 bits.
+    pub wide: &'static [&'static str],
+    /// Scopes that stay in f32.
+    pub float: &'static [&'static str],
+}
+
+/// How ranges of inputs are known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ranges {
+    /// There are none: everything is in f32.
+    Float,
+    /// Measured beforehand.
+    Static,
+    /// Measured in every run.
+    Dynamic,
+    /// Inputs have 16 bits, measured in every run.
+    WeightOnly,
 }
 
 /// How time and memory grow with the points of a cloud, and what the lean form of a network is good for.
@@ -245,6 +294,19 @@ mod tests {
                 for training in lesson.graphs() {
                     let nodes = training.graph.nodes().iter();
                     modules.extend(nodes.map(|node| node.name.clone()));
+                }
+            }
+            if let Measured::Quantized(quantized) = study.measured {
+                let model = entry.build(&Settings::none()).unwrap();
+                assert!(entry.course.is_some(), "{}: nothing judges it", study.name);
+                assert_eq!(quantized.ways[0].ranges, Ranges::Float);
+                for scope in quantized
+                    .ways
+                    .iter()
+                    .flat_map(|way| way.wide.iter().chain(way.float))
+                {
+                    let mut nodes = model.graph.nodes().iter();
+                    assert!(nodes.any(|node| node.name.starts_with(scope)), "{scope}");
                 }
             }
             if let Measured::Clouds(clouds) = study.measured {

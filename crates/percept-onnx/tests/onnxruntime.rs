@@ -8,14 +8,18 @@ use std::fs::{self, File};
 use std::io::BufWriter;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Arc;
 
 use percept_data::ModelWeights;
 use percept_data::seeded::{Family, seeded_values};
-use percept_engine::run_reference;
-use percept_graph::{
-    Affine, Binary, BinaryKind, Builder, Constant, Dim, Gather, Graph, Normalize, Pad, ScatterAdd,
-    Tensor,
+use percept_engine::{
+    Options, PrecisionPlan, Program, Quantization, RoundedWeights, run_reference,
 };
+use percept_graph::{
+    Affine, Binary, BinaryKind, Builder, Constant, Dim, Gather, Graph, Normalize, Pad, Quantizer,
+    ScatterAdd, Sign, Tensor,
+};
+use percept_kernels::Cpu;
 use percept_models::{Settings, zoo};
 
 /// Outputs are equal within this share of their standard deviation.
@@ -206,5 +210,66 @@ fn rows_lines_and_constants_give_the_reference_engines_outputs() {
         for (got, expected) in got[&name].iter().zip(&expected.data) {
             assert!((got - expected).abs() < 1e-6, "{name}: {got}, {expected}");
         }
+    }
+}
+
+/// Quantisers and weights as integers, in ONNX Runtime and here: a step of the output's own grid apart at most, nearly
+/// everywhere. Sums that differ in their last bit round to neighbours.
+#[test]
+fn quantised_networks_agree_within_a_step() {
+    let Some(python) = python() else { return };
+    let settings = Settings::parse(["width=16", "classes=10"]).unwrap();
+    let model = zoo::build("resnet18", &settings).unwrap();
+    let shape = [2, 3, 64, 64];
+    let image = seeded_values(Family::Vision, "input", &shape);
+    let image = Tensor::from_values(shape, image).unwrap();
+    // Ranges as they are on this input; behind a ReLU they begin at zero.
+    let mut ranges: BTreeMap<String, (f32, f32)> = BTreeMap::new();
+    let weights = Arc::new(ModelWeights::seeded(Family::Vision, &model.graph));
+    let cpu = Cpu::new(1).unwrap();
+    let mut float = Program::new(
+        model.graph.clone(),
+        weights.clone(),
+        cpu,
+        Options::default(),
+    );
+    let watched = float.run_observed(&[("image", &image)], &mut |node, values| {
+        let lowest = values.iter().copied().fold(0.0, f32::min);
+        ranges.insert(
+            node.name.clone(),
+            (lowest, percept_graph::largest_magnitude(values)),
+        );
+    });
+    watched.unwrap();
+    let plan = ranges
+        .iter()
+        .fold(PrecisionPlan::new(), |plan, (name, (lowest, amax))| {
+            let sign = if *lowest < 0.0 {
+                Sign::Signed
+            } else {
+                Sign::NonNegative
+            };
+            plan.with(name, Quantization::dynamic(8).with_input(*amax, sign))
+        });
+    let graph = plan.quantize(model.graph).unwrap();
+    let rounded = Arc::new(RoundedWeights::new(weights, &graph));
+    let cpu = Cpu::new(1).unwrap();
+    let mut program = Program::new(graph.clone(), rounded, cpu, Options::default());
+    let ours = program.run(&[("image", &image)]).unwrap().to_tensors();
+    let theirs = run_in_onnxruntime(&python, &graph, &[("image", image)]);
+    for (name, tensor) in ours {
+        let (ours, theirs) = (tensor.to_f32(), &theirs[&name]);
+        let step = Quantizer::new(8, percept_graph::largest_magnitude(&ours)).step();
+        let within = ours
+            .iter()
+            .zip(theirs)
+            .filter(|(a, b)| (*a - *b).abs() <= step)
+            .count();
+        println!("{name}: {within} of {} within a step of {step}", ours.len());
+        assert!(
+            within * 1000 >= ours.len() * 999,
+            "{name}: {within} of {}",
+            ours.len()
+        );
     }
 }

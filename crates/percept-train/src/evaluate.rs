@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use percept_data::loader::{EpochPlan, Loader, LoaderConfig, Order, Position, Skipped};
 use percept_data::{Example, Samples};
 use percept_engine::{Options, Outputs, Program};
-use percept_graph::{Tensor, WeightSource};
+use percept_graph::{Graph, Tensor, WeightSource};
 use percept_kernels::Cpu;
 use percept_models::LessonError;
 use percept_models::lesson::{
@@ -75,12 +75,32 @@ pub fn evaluate(
     weights: Arc<dyn WeightSource>,
     dataset: Arc<dyn Samples>,
     options: &EvaluationOptions,
+    on_batch: impl FnMut(u64),
+) -> Result<Evaluated, TrainError> {
+    evaluate_graph(
+        lesson,
+        lesson.inference(),
+        weights,
+        dataset,
+        options,
+        on_batch,
+    )
+}
+
+/// The same with the lesson's network in another form, such as with quantisers.
+pub fn evaluate_graph(
+    lesson: &dyn Lesson,
+    graph: Graph,
+    weights: Arc<dyn WeightSource>,
+    dataset: Arc<dyn Samples>,
+    options: &EvaluationOptions,
     mut on_batch: impl FnMut(u64),
 ) -> Result<Evaluated, TrainError> {
     let mut metric = lesson.judge(&dataset);
     evaluate_by(
         &mut *metric,
         lesson,
+        graph,
         weights,
         dataset,
         options,
@@ -92,6 +112,7 @@ pub fn evaluate(
 pub fn evaluate_by(
     metric: &mut dyn Metric,
     lesson: &dyn Lesson,
+    graph: Graph,
     weights: Arc<dyn WeightSource>,
     dataset: Arc<dyn Samples>,
     options: &EvaluationOptions,
@@ -101,6 +122,7 @@ pub fn evaluate_by(
     let mut samples = 0;
     let skipped = run_over(
         lesson,
+        graph,
         weights,
         dataset,
         Order::Given,
@@ -119,8 +141,9 @@ pub fn evaluate_by(
 }
 
 /// Runs the network that answers over samples in an order, and gives those that could not be used.
-fn run_over(
+pub fn run_over(
     lesson: &dyn Lesson,
+    graph: Graph,
     weights: Arc<dyn WeightSource>,
     dataset: Arc<dyn Samples>,
     order: Order,
@@ -136,7 +159,7 @@ fn run_over(
     };
     let loader = Loader::start(dataset, lesson.evaluation(), config, Position::default())?;
     let cpu = Cpu::new(options.threads)?;
-    let mut program = Program::new(lesson.inference(), weights, cpu, Options::default());
+    let mut program = Program::new(graph, weights, cpu, Options::default());
     let mut skipped = Vec::new();
     for batch in loader {
         let mut batch = batch?;
@@ -200,7 +223,17 @@ impl Asked for Pupil<'_> {
         let plan = EpochPlan::of_samples(samples.to_vec());
         let order = Order::Planned(Arc::new(plan));
         let training = Arc::clone(self.training);
-        run_over(self.lesson, weights, training, order, &self.options, hear).map_err(asked)?;
+        let graph = self.lesson.inference();
+        run_over(
+            self.lesson,
+            graph,
+            weights,
+            training,
+            order,
+            &self.options,
+            hear,
+        )
+        .map_err(asked)?;
         Ok(())
     }
 }

@@ -149,39 +149,48 @@ impl Subject<'_> {
         Ok(total)
     }
 
-    /// The median time of each layer, its quantiser included, in milliseconds. A quantiser that several layers share is counted
-    /// at the first of them, whose name it bears.
-    fn times(&self, plan: &PrecisionPlan) -> Result<BTreeMap<String, f64>, TuneError> {
-        let mut program = self.program(plan)?;
+    /// The shortest time of each layer under both plans, in milliseconds, its quantiser included; runs take turns, so that a busy
+    /// machine is busy for both. A quantiser that several layers share is counted at the first of them, whose name it bears.
+    fn times(&self, plans: [&PrecisionPlan; 2]) -> Result<[BTreeMap<String, f64>; 2], TuneError> {
         let Some(sample) = self.samples.first() else {
             return Err(TuneError::NoSamples);
         };
         let inputs = self.inputs(sample);
-        program.run(&inputs)?;
-        let mut recording = Recording::default();
-        for _ in 0..TIMED_RUNS {
-            program.run_recorded(&inputs, Some(&mut recording))?;
+        let [first, second] = plans;
+        let mut programs = [self.program(first)?, self.program(second)?];
+        let mut recordings = [Recording::default(), Recording::default()];
+        for run in 0..=TIMED_RUNS {
+            for (program, recording) in programs.iter_mut().zip(&mut recordings) {
+                // The first run packs weights.
+                let recording = (run > 0).then_some(recording);
+                program.run_recorded(&inputs, recording)?;
+            }
         }
-        let mut runs: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for step in recording.runs.iter().flat_map(|run| &run.steps) {
-            let times = runs.entry(step.step).or_default();
-            times.push(step.elapsed.as_secs_f64() * 1e3);
-        }
-        let Some(last) = recording.runs.last() else {
-            return Err(TuneError::NoSamples);
-        };
-        let mut of_layer: BTreeMap<String, f64> = BTreeMap::new();
-        for info in program.step_infos(&last.bindings)? {
-            let Some(times) = runs.get_mut(&info.step) else {
-                continue;
-            };
-            times.sort_by(f64::total_cmp);
-            let quantizer = format!(".{INPUT_QUANTIZER}");
-            let layer = info.name.strip_suffix(&quantizer).unwrap_or(&info.name);
-            *of_layer.entry(layer.to_owned()).or_default() += times[times.len() / 2];
-        }
-        Ok(of_layer)
+        let [float, integer] = [0, 1].map(|at| shortest(&programs[at], &recordings[at]));
+        Ok([float?, integer?])
     }
+}
+
+/// The shortest time of each step, by the layer that it belongs to.
+fn shortest(program: &Program, recording: &Recording) -> Result<BTreeMap<String, f64>, TuneError> {
+    let mut of_step: BTreeMap<usize, f64> = BTreeMap::new();
+    for step in recording.runs.iter().flat_map(|run| &run.steps) {
+        let ms = step.elapsed.as_secs_f64() * 1e3;
+        let least = of_step.entry(step.step).or_insert(ms);
+        *least = least.min(ms);
+    }
+    let Some(last) = recording.runs.last() else {
+        return Err(TuneError::NoSamples);
+    };
+    let mut of_layer: BTreeMap<String, f64> = BTreeMap::new();
+    for info in program.step_infos(&last.bindings)? {
+        let quantizer = format!(".{INPUT_QUANTIZER}");
+        let layer = info.name.strip_suffix(&quantizer).unwrap_or(&info.name);
+        if let Some(ms) = of_step.get(&info.step) {
+            *of_layer.entry(layer.to_owned()).or_default() += ms;
+        }
+    }
+    Ok(of_layer)
 }
 
 const TAP: &str = "percept.tap";
@@ -197,10 +206,7 @@ pub fn sensitivity(
         return Err(TuneError::NoSamples);
     }
     let whole = recipe.plan(subject.graph, calibration)?;
-    let (float_ms, integer_ms) = (
-        subject.times(&PrecisionPlan::new())?,
-        subject.times(&whole)?,
-    );
+    let [float_ms, integer_ms] = subject.times([&PrecisionPlan::new(), &whole])?;
     let layers: Vec<&Node> = recipe.takes(subject.graph).collect();
     let mut found = Vec::new();
     for (done, node) in layers.iter().enumerate() {

@@ -22,7 +22,7 @@ use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::{Outcome, write_picture};
 use crate::progress;
-use crate::training::{Settled, Sources, blame, blame_lesson, settings_of_checkpoint, settle};
+use crate::training::{Settled, blame, blame_lesson, settle_judged};
 
 /// Test a network by its metric: of a classifier top-1, top-5, every class, the most confused pairs
 #[derive(clap::Args)]
@@ -122,17 +122,7 @@ enum Asked<'a> {
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let network = &args.network;
-    let base = network.whole_file().map(settings_of_checkpoint);
-    let settled = settle(Sources {
-        model: &network.model,
-        base: base.transpose()?.flatten(),
-        card: network.card()?,
-        file: None,
-        set: network.config.set.clone(),
-        data: args.data.clone(),
-        start: Vec::new(),
-        suits_built_in: true,
-    })?;
+    let settled = settle_judged(network, args.data.clone())?;
     let Settled {
         model,
         mut learner,
@@ -219,12 +209,17 @@ fn ask(
         threads: common.cpu()?.threads(),
         strict: args.strict,
     };
+    let mut graph = lesson.inference();
+    if let Some(plan) = args.network.plan()? {
+        graph = plan.quantize(graph)?;
+    }
     let bar = progress::bar(common, dataset.len(), "testing");
     let mut metric = lesson.judge(&dataset);
     let mut on_batch = |done| bar.set_position(done);
     let evaluated = evaluate_by(
         &mut *metric,
         lesson,
+        graph,
         weights,
         dataset,
         &options,

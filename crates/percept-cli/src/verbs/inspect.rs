@@ -15,6 +15,7 @@ use crate::fail::{Blame, Result};
 use crate::inputs::ShapeArgs;
 use crate::model;
 use crate::outcome::Outcome;
+use crate::quantization;
 
 /// Show a network's modules, parameters, MACs and memory; or the tensors of a weight file
 #[derive(clap::Args)]
@@ -72,6 +73,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let graph = &model.graph;
     let depth = args.depth as usize;
     let mut sections = Vec::new();
+    if quantization::is_quantized(graph) {
+        sections.push(quantization::table(graph));
+    }
     for section in &args.show {
         sections.push(match section {
             Section::Tree => module_tree(graph),
@@ -111,6 +115,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             "nodes_with_cost_by_data": total.unknown,
         })).collect::<Vec<_>>(),
         "memory": memory_record(graph, &bindings)?,
+        "quantized_layers": quantization::plan_record(graph),
         "tree": module_tree(graph),
     });
     Ok(Outcome::new(
@@ -153,7 +158,10 @@ fn memory_table(graph: &Graph, bindings: &Bindings) -> Result<String> {
     let keep = estimate_memory(graph, bindings, Memory::Keep)?;
     let mut table = Table::new(&["<memory of a run, estimated", "bytes"]);
     table.row([
-        "parameters and buffers, f32".to_owned(),
+        match quantization::is_quantized(graph) {
+            true => "parameters and buffers, f32 and integers".to_owned(),
+            false => "parameters and buffers, f32".to_owned(),
+        },
         bytes(frugal.parameter_bytes),
     ]);
     table.row(["inputs".to_owned(), bytes(frugal.input_bytes)]);

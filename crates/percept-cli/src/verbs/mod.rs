@@ -10,6 +10,7 @@ pub mod inspect;
 pub mod models;
 pub mod place;
 pub mod profile;
+pub mod quantize;
 pub mod run;
 pub mod train;
 pub mod verify;

@@ -8,6 +8,7 @@ mod export;
 mod mistakes;
 mod pairs;
 mod profile;
+mod quantize;
 mod run;
 mod stdout;
 mod stream;

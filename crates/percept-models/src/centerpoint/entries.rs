@@ -5,6 +5,7 @@ use percept_kernels::voxelize::VoxelGrid;
 
 use super::detect::DetectionHead;
 use super::lesson::DETECTOR;
+use super::studies::STUDIES;
 use super::{CLASS_NAMES, CenterPoint, SweepIntake, Widths, backbone_2d, backbone_3d};
 use crate::answer::{FeatureHead, Head};
 use crate::zoo::{Entry, Parts, owned};
@@ -89,6 +90,7 @@ const fn entry(
         })
     })
     .taught_by(DETECTOR)
+    .studied(STUDIES)
 }
 
 fn sweeps(graph: Graph, head: impl Head + 'static) -> Parts {

@@ -13,6 +13,7 @@ mod head;
 mod intake;
 mod lesson;
 mod loss;
+mod studies;
 mod targets;
 mod training;
 mod voxels;

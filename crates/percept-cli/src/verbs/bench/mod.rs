@@ -49,7 +49,7 @@ pub struct Args {
     #[arg(long, conflicts_with_all = ["weights", "input"])]
     train: bool,
     /// Compare what the network's own study compares, such as `cost` of paco, with what a published report says
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["weights", "train", "paced"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["train", "paced"])]
     study: Option<String>,
     /// Points of a cloud, for the network's study over clouds: time, memory, frugal against keep; several as a list
     #[arg(long, value_name = "N,..", value_delimiter = ',', value_parser = parse_points, conflicts_with_all = ["weights", "train", "paced", "size"])]
@@ -57,6 +57,9 @@ pub struct Args {
     /// Measure one row of a study here, and leave its outputs in this file: how a study starts its rows
     #[arg(long, value_name = "FILE", hide = true, requires = "study")]
     row: Option<PathBuf>,
+    /// Held-out samples that a study judges by [default: as many as the study says]
+    #[arg(long, value_name = "N", requires = "study")]
+    samples: Option<usize>,
     #[command(flatten)]
     source: SourceArgs,
     /// Measured runs of each setting [default: 15; with --train 5, of a study 3]

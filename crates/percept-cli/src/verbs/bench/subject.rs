@@ -93,7 +93,8 @@ impl Subject {
         Self::step(&learner, inputs.samples, cpu.threads())
     }
 
-    fn of_graph(
+    /// Inferences of a graph.
+    pub fn of_graph(
         graph: Graph,
         weights: &Arc<dyn WeightSource>,
         inputs: Example,

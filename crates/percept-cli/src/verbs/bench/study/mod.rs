@@ -4,6 +4,7 @@ mod cloud_row;
 mod cloud_tables;
 mod clouds;
 mod inference;
+mod quantized;
 mod tables;
 
 use std::collections::BTreeMap;
@@ -56,6 +57,14 @@ pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
     }
     if let Measured::Inference(measured) = &study.measured {
         return inference::run(args, common, study, measured);
+    }
+    if let Measured::Quantized(measured) = &study.measured {
+        return quantized::run(args, common, study, measured);
+    }
+    if !args.model.config.weights.is_empty() {
+        let message =
+            format!("the study {name} is about settings, which --weights would contradict");
+        return Err(Fail::usage(message).hint("leave --weights out"));
     }
     if !args.points.is_empty() || !args.source.input.is_empty() {
         let message = format!("the study {name} makes its own samples");

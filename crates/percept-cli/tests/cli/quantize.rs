@@ -1,0 +1,327 @@
+//! Weights as integers: one file that every verb takes, ranges from samples, and clear words about what does not fit.
+
+use std::path::{Path, PathBuf};
+
+use crate::asking::{assert_fails, json, stdout};
+use crate::{NEAR, image, percept};
+
+/// A ResNet-18 that runs in milliseconds.
+const SMALL: [&str; 7] = [
+    "resnet18",
+    "--set",
+    "width=8",
+    "--set",
+    "classes=5",
+    "--weights",
+    "seeded",
+];
+
+fn quantize(folder: &Path, name: &str, more: &[&str]) -> PathBuf {
+    let path = folder.join(name);
+    let mut command = percept();
+    command
+        .arg("quantize")
+        .args(SMALL)
+        .args(["--size", "32", "--samples", "2", "--measured", "1"]);
+    command.args(more).arg("--to").arg(&path).assert().success();
+    path
+}
+
+#[test]
+fn one_file_serves_every_verb() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = quantize(folder.path(), "small.safetensors", &[]);
+    let on = |args: &[&str]| {
+        let mut command = percept();
+        command.args(args).arg("--weights").arg(&path);
+        command
+    };
+    // The size that it was calibrated at is on its card.
+    let ran = json(&mut on(&["run", "resnet18"]));
+    assert_eq!(ran["answers"][0]["classes"].as_array().unwrap().len(), 5);
+    let shown = json(&mut on(&["inspect", "resnet18"]));
+    let layers = shown["quantized_layers"].as_array().unwrap();
+    assert_eq!(layers.len(), 21, "20 convolutions and a linear layer");
+    assert!(
+        layers
+            .iter()
+            .all(|l| l["weight_bits"] == 8 && l["axis"] == 0 && l["amax"].is_number())
+    );
+    let text = stdout(&mut on(&["inspect", "resnet18", "--show", "storage"]));
+    assert!(
+        text.contains("| layer1.0.conv1 ") && text.contains("steps of integers, f32"),
+        "{text}"
+    );
+    assert!(
+        json(&mut on(&[
+            "bench",
+            "resnet18",
+            "--repeats",
+            "1",
+            "--warmup",
+            "1"
+        ]))["rows"]
+            .is_array()
+    );
+    on(&["profile", "resnet18", "--repeats", "1"])
+        .assert()
+        .success();
+    let onnx = folder.path().join("small.onnx");
+    let mut export = percept();
+    export
+        .args(["export", "resnet18", "--weights"])
+        .arg(&path)
+        .arg("--onnx")
+        .arg(&onnx);
+    export.assert().success();
+    let bytes = std::fs::read(&onnx).unwrap();
+    let has = |word: &[u8]| bytes.windows(word.len()).any(|at| at == word);
+    assert!(has(b"QuantizeLinear") && has(b"DequantizeLinear") && has(b"Clip"));
+    // The histograms stand beside it.
+    assert!(folder.path().join("small.calibration.safetensors").exists());
+}
+
+#[test]
+fn a_quarter_of_the_bytes() {
+    let folder = tempfile::tempdir().unwrap();
+    let wide = ["resnet18", "--set", "width=32", "--weights", "seeded"];
+    let path = folder.path().join("wide.safetensors");
+    let record = json(
+        percept()
+            .arg("quantize")
+            .args(wide)
+            .args(["--size", "32", "--scheme", "weight-only", "--out"])
+            .arg(&path),
+    );
+    let bytes = |key: &str| record["bytes"][key].as_u64().unwrap();
+    let all = bytes("integers") + bytes("steps") + bytes("floats");
+    let floats = 4 * (bytes("integers") + bytes("floats") / 4);
+    assert!(all * 100 < floats * 27, "{all} of {floats}");
+    assert!(std::fs::metadata(&path).unwrap().len() < all + 20_000);
+    assert_eq!(record["layers"]["i16"], 21);
+    assert!(record["plan"][0]["amax"] == "dynamic");
+}
+
+#[test]
+fn another_calibrator_needs_no_second_pass() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = quantize(folder.path(), "max.safetensors", &[]);
+    let kept = folder.path().join("max.calibration.safetensors");
+    let amax = |calibrator: &str| {
+        let to = folder.path().join(format!("{calibrator}.safetensors"));
+        let record = json(
+            percept()
+                .arg("quantize")
+                .args(SMALL)
+                .args(["--size", "32", "--measured", "1"])
+                .arg("--calibrate")
+                .arg(&kept)
+                .args(["--calibrator", calibrator])
+                .arg("--to")
+                .arg(&to),
+        );
+        record["plan"][3]["amax"].as_f64().unwrap()
+    };
+    let (max, cut) = (amax("max"), amax("percentile=90"));
+    assert!(cut < max, "{cut} of {max}");
+    assert!(path.exists());
+    let mut other = percept();
+    other.args([
+        "quantize",
+        "resnet34",
+        "--set",
+        "width=8",
+        "--weights",
+        "seeded",
+        "--size",
+        "32",
+        "--calibrate",
+    ]);
+    assert_fails(
+        other
+            .arg(&kept)
+            .arg("--to")
+            .arg(folder.path().join("x.safetensors")),
+        2,
+        &["the calibration is of `resnet18`, not of `resnet34`"],
+    );
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = quantize(folder.path(), "small.safetensors", &["--scheme", "dynamic"]);
+    assert_fails(
+        percept().args(["run", "resnet34", "--weights"]).arg(&path),
+        2,
+        &["the weights are of `resnet18`, not of `resnet34`"],
+    );
+    assert_fails(
+        percept()
+            .args(["run", "resnet18", "--set", "classes=7", "--weights"])
+            .arg(&path),
+        2,
+        &["classes=7 contradicts the weights"],
+    );
+    assert_fails(
+        percept()
+            .args(["quantize", "resnet18", "--weights"])
+            .arg(&path)
+            .args(["--to", "again.safetensors"]),
+        2,
+        &["quantised already"],
+    );
+    let onnx = folder.path().join("dynamic.onnx");
+    assert_fails(
+        percept()
+            .args(["export", "resnet18", "--weights"])
+            .arg(&path)
+            .arg("--onnx")
+            .arg(&onnx),
+        2,
+        &["--scheme static"],
+    );
+    let to = folder.path().join("x.safetensors");
+    let small = |more: &[&str]| {
+        let mut command = percept();
+        command
+            .arg("quantize")
+            .args(SMALL)
+            .args(["--size", "32"])
+            .args(more)
+            .arg("--to")
+            .arg(&to);
+        command
+    };
+    assert_fails(
+        &mut small(&["--float", "layer9"]),
+        2,
+        &["layer9", "no such scope"],
+    );
+    assert_fails(
+        &mut small(&["--calibrator", "most"]),
+        2,
+        &["expected max, percentile"],
+    );
+    let empty = folder.path().join("empty");
+    std::fs::create_dir(&empty).unwrap();
+    assert_fails(small(&["--calibrate"]).arg(&empty), 3, &["empty"]);
+    // Points for a network of pictures.
+    let sweep = folder.path().join("sweep.pcd.bin");
+    std::fs::write(&sweep, [0u8; 40]).unwrap();
+    assert_fails(small(&["--calibrate"]).arg(&sweep), 3, &["sweep.pcd.bin"]);
+    assert!(!to.exists());
+    assert_fails(percept().arg("quantize").args(SMALL), 2, &["nothing to do"]);
+}
+
+#[test]
+fn a_picture_calibrates_and_a_number_that_is_none_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let picture = folder.path().join("stripes.png");
+    image(&picture);
+    let to = folder.path().join("x.safetensors");
+    let mut command = percept();
+    command
+        .arg("quantize")
+        .args(SMALL)
+        .args(["--size", "32", "--calibrate"])
+        .arg(&picture);
+    command.arg("--to").arg(&to).assert().success();
+    let torn = folder.path().join("torn.safetensors");
+    let mut values = vec![0.5f32; 3 * 32 * 32];
+    values[77] = f32::NAN;
+    let tensor = percept_graph::Tensor::from_values([1, 3, 32, 32], values).unwrap();
+    let tensors = [("image".to_owned(), tensor)];
+    percept_data::safetensors::write_safetensors(&torn, &tensors, &Default::default()).unwrap();
+    let mut command = percept();
+    command
+        .arg("quantize")
+        .args(SMALL)
+        .args(["--size", "32", "--calibrate"])
+        .arg(&torn);
+    assert_fails(
+        command.arg("--to").arg(&to),
+        3,
+        &[
+            "torn",
+            "1 numbers that conv1 would multiply are NaN or infinite",
+        ],
+    );
+}
+
+#[test]
+fn layers_are_told_apart_and_a_budget_is_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let (to, chart) = (
+        folder.path().join("mixed.safetensors"),
+        folder.path().join("layers.svg"),
+    );
+    let record = json(
+        percept()
+            .arg("quantize")
+            .args(SMALL)
+            .args(["--size", "32", "--samples", "2", "--measured", "1"])
+            .args([
+                "--sensitivity",
+                "--budget",
+                "sqnr=30dB",
+                "--gain",
+                "bytes",
+                "--picture",
+            ])
+            .arg(&chart)
+            .arg("--to")
+            .arg(&to),
+    );
+    let layers = record["sensitivity"].as_array().unwrap();
+    assert_eq!(layers.len(), 21);
+    assert!(
+        layers
+            .iter()
+            .all(|l| l["own_db"].as_f64().unwrap() > 10.0 && l["float_ms"].as_f64().unwrap() > 0.0)
+    );
+    let spent = &record["budget"];
+    assert!(spent["measured"].as_f64().unwrap() >= 30.0);
+    let count = |key: &str| spent[key].as_array().unwrap().len();
+    assert_eq!(
+        count("taken") + count("refused") + count("without_gain"),
+        21
+    );
+    assert!(count("taken") > 0);
+    assert_eq!(
+        record["layers"]["i8"].as_u64().unwrap() as usize,
+        count("taken")
+    );
+    assert!(
+        std::fs::read_to_string(&chart)
+            .unwrap()
+            .contains("what each layer gains")
+    );
+}
+
+#[test]
+fn sparse_convolutions_become_integers_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let counts = |layers: &str| {
+        let to = folder.path().join(format!("{layers}.safetensors"));
+        let record = json(
+            percept()
+                .arg("quantize")
+                .args(NEAR)
+                .args([
+                    "--weights",
+                    "seeded",
+                    "--scheme",
+                    "dynamic",
+                    "--measured",
+                    "1",
+                ])
+                .args(["--layers", layers, "--wide", "backbone_3d.conv_input"])
+                .arg("--to")
+                .arg(&to),
+        );
+        ["i8", "i16", "f32"].map(|kind| record["layers"][kind].as_u64().unwrap())
+    };
+    assert_eq!(counts("dense"), [87, 0, 21]);
+    assert_eq!(counts("all"), [107, 1, 0]);
+}
