@@ -178,16 +178,6 @@ impl Graph {
         origins
     }
 
-    /// The name that a value is known by.
-    fn value_name(&self, value: ValueId) -> String {
-        match self.values[value.0].source {
-            ValueSource::Input(number) => self.inputs[number].name.clone(),
-            ValueSource::Node(node, 0) => self.nodes[node.0].name.clone(),
-            ValueSource::Node(node, output) => format!("{}.{output}", self.nodes[node.0].name),
-            ValueSource::State(number) => self.states[number].name.clone(),
-        }
-    }
-
     /// The nodes that some values follow from, up to values that need no node.
     fn behind(&self, wanted: &[ValueId], given: &BTreeSet<ValueId>) -> Vec<bool> {
         let mut kept = vec![false; self.nodes.len()];

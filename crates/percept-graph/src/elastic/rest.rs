@@ -24,7 +24,7 @@ impl Graph {
     }
 
     /// What a value is called between graphs: by the node that computes it.
-    fn value_name(&self, value: ValueId) -> String {
+    pub(crate) fn value_name(&self, value: ValueId) -> String {
         match self.value(value).source {
             ValueSource::Node(node, 0) => self.node(node).name.clone(),
             ValueSource::Node(node, place) => format!("{}#{place}", self.node(node).name),
