@@ -26,9 +26,7 @@ pub use batches::{BatchStream, Batches};
 pub use checkpoint::{CheckpointError, CheckpointFolder, CheckpointWriter, RunState, Snapshot};
 pub use config::{CheckpointConfig, ConfigError, TrainConfig};
 pub use error::TrainError;
-pub use evaluate::{
-    Evaluated, EvaluationOptions, evaluate, evaluate_by, evaluate_graph, run_over,
-};
+pub use evaluate::{Evaluated, EvaluationOptions, evaluate, evaluate_by, evaluate_graph, run_over};
 pub use frozen::Frozen;
 pub use learner::Learner;
 pub use metrics::{MetricsError, MetricsLog, Phase, Record, read_metrics};
