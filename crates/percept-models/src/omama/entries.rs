@@ -88,7 +88,8 @@ pub(crate) static ENTRIES: &[Entry] = &[
         |_, settings| build(settings, SMALL_EGO, SMALL_EXO),
     )
     .taught_by(SMALL_PAIRS)
-    .on_seeded(&["backbone", "head.mlp_visible"]),
+    .on_seeded(&["backbone", "head.mlp_visible"])
+    .shipping(include_bytes!("weights.safetensors")),
 ];
 
 /// Parts of O-MaMa in the public sizes, to be measured.
