@@ -90,6 +90,15 @@ fn an_object_is_found_among_masks_and_its_mask_saved() {
 }
 
 #[test]
+fn the_head_that_comes_with_the_small_network_finds_a_hammer() {
+    let record = json(percept().args(["run", "omama-small", "--quiet"]));
+    let answer = &record["answers"][0]["matches"];
+    // The thing of the first room, among 33 masks; its picture shows that this is the one.
+    assert_eq!(answer["match"], 22);
+    assert!(answer["candidates"][0]["similarity"].as_f64() > Some(0.75));
+}
+
+#[test]
 fn pairs_that_lack_something_are_named() {
     let folder = tempfile::tempdir().unwrap();
     let pair = pairs(folder.path()).remove(0);
