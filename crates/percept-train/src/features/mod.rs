@@ -319,16 +319,23 @@ impl Features {
 
     fn made(&self, piece: &Piece, example: &Example) -> Result<Made, FeatureError> {
         let key = self.content(piece, example)?;
-        if let Some((disk, kind)) = &self.disk
-            && let Some(blob) = disk.get(kind, key)?
-        {
-            let tensors: Vec<_> = blob.tensors().collect();
-            let read: Option<Made> = tensors.iter().map(read_back).collect();
-            if let Some(made) = read.filter(|made| made.len() == piece.outputs.len()) {
-                return Ok(made);
-            }
+        match self.kept(piece, key)? {
+            Some(made) => Ok(made),
+            None => self.compute(piece, example, key),
         }
-        self.compute(piece, example, key)
+    }
+
+    /// What is on disk under this key.
+    fn kept(&self, piece: &Piece, key: Key) -> Result<Option<Made>, FeatureError> {
+        let Some((disk, kind)) = &self.disk else {
+            return Ok(None);
+        };
+        let Some(blob) = disk.get(kind, key)? else {
+            return Ok(None);
+        };
+        let tensors: Vec<_> = blob.tensors().collect();
+        let read: Option<Made> = tensors.iter().map(read_back).collect();
+        Ok(read.filter(|made| made.len() == piece.outputs.len()))
     }
 
     /// Everything that a feature depends on.
@@ -345,8 +352,12 @@ impl Features {
     }
 
     fn compute(&self, piece: &Piece, example: &Example, key: Key) -> Result<Made, FeatureError> {
-        let begun = Instant::now();
         let mut program = self.lock(piece);
+        // Another thread may have made it while this one waited.
+        if let Some(made) = self.kept(piece, key)? {
+            return Ok(made);
+        }
+        let begun = Instant::now();
         let own = program.graph().inputs().iter();
         let own: Vec<String> = own.map(|input| input.name.clone()).collect();
         let mut inputs = Vec::new();
@@ -363,7 +374,6 @@ impl Features {
             };
             made.push(Tensor::from_values(tensor.shape(), values)?);
         }
-        drop(program);
         if let Some((disk, kind)) = &self.disk {
             self.keep(disk, kind, key, &made)?;
         }
