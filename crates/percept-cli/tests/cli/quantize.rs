@@ -49,7 +49,7 @@ fn one_file_serves_every_verb() {
     );
     let text = stdout(&mut on(&["inspect", "resnet18", "--show", "storage"]));
     assert!(
-        text.contains("| layer1.0.conv1 ") && text.contains("steps of integers, f32"),
+        text.contains("layer1.0.conv1 ") && text.contains("steps of integers, f32"),
         "{text}"
     );
     assert!(
@@ -84,7 +84,15 @@ fn one_file_serves_every_verb() {
 #[test]
 fn a_quarter_of_the_bytes() {
     let folder = tempfile::tempdir().unwrap();
-    let wide = ["resnet18", "--set", "width=32", "--weights", "seeded"];
+    let wide = [
+        "resnet18",
+        "--set",
+        "width=32",
+        "--set",
+        "classes=5",
+        "--weights",
+        "seeded",
+    ];
     let path = folder.path().join("wide.safetensors");
     let record = json(
         percept()
@@ -205,11 +213,19 @@ fn what_does_not_fit_is_told() {
     );
     let empty = folder.path().join("empty");
     std::fs::create_dir(&empty).unwrap();
-    assert_fails(small(&["--calibrate"]).arg(&empty), 3, &["empty"]);
+    assert_fails(
+        &mut small(&["--calibrate", empty.to_str().unwrap()]),
+        3,
+        &["empty"],
+    );
     // Points for a network of pictures.
     let sweep = folder.path().join("sweep.pcd.bin");
     std::fs::write(&sweep, [0u8; 40]).unwrap();
-    assert_fails(small(&["--calibrate"]).arg(&sweep), 3, &["sweep.pcd.bin"]);
+    assert_fails(
+        &mut small(&["--calibrate", sweep.to_str().unwrap()]),
+        3,
+        &["sweep.pcd.bin"],
+    );
     assert!(!to.exists());
     assert_fails(percept().arg("quantize").args(SMALL), 2, &["nothing to do"]);
 }
