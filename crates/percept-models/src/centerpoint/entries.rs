@@ -40,7 +40,8 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "centerpoint-small",
         "CenterPoint for 25.6 m around the sensor, narrow enough to be trained on a plain CPU",
         &SMALL_SETTINGS,
-    ),
+    )
+    .shipping(include_bytes!("weights.safetensors")),
     Entry::new(
         "centerpoint-sparse",
         "CenterPoint's sparse part: points to bird's-eye map",
