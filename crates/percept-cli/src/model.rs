@@ -56,18 +56,19 @@ enum Chosen<'a> {
 impl ModelArgs {
     /// Builds the network as the card of its weights describes it.
     pub fn build(&self) -> Result<Model> {
-        let mut set = self.config.set.clone();
-        set.extend(
-            self.config
-                .granularity
-                .iter()
-                .map(|text| format!("granularity={text}")),
-        );
-        let mut model = build_for(&self.model, &set, &self.config.weights)?;
+        let mut model = build_for(&self.model, &self.settings(), &self.config.weights)?;
         for part in &self.config.without {
             model = model.without(part)?;
         }
         Ok(model)
+    }
+
+    /// What the user sets, with what is short for a setting.
+    pub fn settings(&self) -> Vec<String> {
+        let granularity = self.config.granularity.iter();
+        let mut set = self.config.set.clone();
+        set.extend(granularity.map(|text| format!("granularity={text}")));
+        set
     }
 
     /// The card of its weights, where they have one.

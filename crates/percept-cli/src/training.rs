@@ -96,13 +96,22 @@ pub fn settle(sources: Sources<'_>) -> Result<Settled> {
 
 /// Settles what is needed to judge a network by its metric: as its checkpoint or its card says.
 pub fn settle_judged(network: &ModelArgs, data: Option<PathBuf>) -> Result<Settled> {
+    settle_by(network, network.card()?, data)
+}
+
+/// Settles what is needed to judge answers that somebody else's network gave: no weights have a say in it.
+pub fn settle_answers(network: &ModelArgs, data: Option<PathBuf>) -> Result<Settled> {
+    settle_by(network, None, data)
+}
+
+fn settle_by(network: &ModelArgs, card: Option<Card>, data: Option<PathBuf>) -> Result<Settled> {
     let base = network.whole_file().map(settings_of_checkpoint);
     settle(Sources {
         model: &network.model,
         base: base.transpose()?.flatten(),
-        card: network.card()?,
+        card,
         file: None,
-        set: network.config.set.clone(),
+        set: network.settings(),
         data,
         start: Vec::new(),
         suits_built_in: true,

@@ -227,7 +227,7 @@ fn a_search_meets_its_budget() {
     assert_eq!(told(&[&axes[..], &monotone].concat())["scored"], 10);
     let latency = [
         "--budget",
-        "latency=95%",
+        "latency=100%",
         "--picture",
         "front.svg",
         "--picture",

@@ -22,7 +22,7 @@ use crate::model::ModelArgs;
 use crate::options::Common;
 use crate::outcome::{Outcome, write_picture};
 use crate::progress;
-use crate::training::{Settled, blame, blame_lesson, settle_judged};
+use crate::training::{Settled, blame, blame_lesson, settle_answers, settle_judged};
 
 /// Test a network by its metric: of a classifier top-1, top-5, every class, the most confused pairs
 #[derive(clap::Args)]
@@ -122,7 +122,11 @@ enum Asked<'a> {
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let network = &args.network;
-    let settled = settle_judged(network, args.data.clone())?;
+    let settle = match args.results {
+        Some(_) => settle_answers,
+        None => settle_judged,
+    };
+    let settled = settle(network, args.data.clone())?;
     let Settled {
         model,
         mut learner,
