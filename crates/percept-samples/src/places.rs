@@ -60,7 +60,7 @@ impl Places {
     }
 
     /// Whether such a world has all parts of this network's samples.
-    pub(crate) fn takes(network: &Model) -> bool {
+    pub fn takes(network: &Model) -> bool {
         let is_seen = |part: &Part| matches!(part.kind, PartKind::Images | PartKind::Points(_));
         let parts = network.intake.parts();
         parts.iter().all(is_seen) && parts.iter().any(|part| part.kind == PartKind::Images)

@@ -312,6 +312,13 @@ impl SearchArgs {
 
     /// A route of the synthetic world, driven three times.
     fn route(&self, model: &Model, threads: usize) -> Result<Places> {
+        if !Places::takes(model) {
+            let message = format!(
+                "{} does not look at a route: it takes other samples",
+                model.name
+            );
+            return Err(Fail::usage(message).hint("search by agreement"));
+        }
         let config = WorldConfig {
             passes: DRIVES,
             frames_per_pass: (self.samples as usize).div_ceil(DRIVES),
