@@ -3,6 +3,7 @@
 mod lidar;
 mod stored;
 
+use std::f64::consts::SQRT_2;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -148,7 +149,10 @@ fn check_values(
             "{way} {name}: {:.2e} from the reference, {:.2e} at most; from floats {:.2e}, {:.2e}",
             away.0, away.1, noise.0, noise.1
         );
-        assert!(away.0 <= noise.0 && away.1 <= 2.0 * noise.1, "{way} {name}");
+        // Behind quantised sparse convolutions two engines round as if by chance: their errors add up like independent ones.
+        let limit = if way.starts_with("all") { SQRT_2 } else { 1.0 };
+        let near = away.0 <= limit * noise.0 && away.1 <= 2.0 * noise.1;
+        assert!(near, "{way} {name}");
     }
 }
 
