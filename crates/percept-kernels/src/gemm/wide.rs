@@ -12,6 +12,13 @@ pub(crate) const ROWS: usize = 12;
 /// Columns of two panels.
 pub(crate) const PAIR_COLUMNS: usize = 2 * TILE_COLUMNS;
 
+/// A row of a product: where its numbers of A begin, and where it is added to.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScatteredRow {
+    pub from: *const f32,
+    pub to: *mut f32,
+}
+
 /// Proof that this CPU has AVX-512 (F, DQ and VL).
 #[derive(Clone, Copy, Debug)]
 pub struct Wide(());
@@ -78,6 +85,35 @@ impl Wide {
         unreachable!("there is no proof of AVX-512 on this architecture");
     }
 
+    /// `Y += A B` for up to [`ROWS`] rows that lie anywhere, and up to 16 columns. The sums are made first and then added, as
+    /// narrower tiles do. A row of A has its numbers `a_step` apart, B its rows `b_step`.
+    ///
+    /// # Safety
+    /// Readable: `depth` numbers from `from` on of each row, 16 floats in each row of B. Writable: `columns` floats in each `to`,
+    /// which do not overlap.
+    #[inline(always)]
+    pub(crate) unsafe fn add_scattered_rows(
+        self,
+        depth: usize,
+        rows: &[ScatteredRow],
+        a_step: usize,
+        (b, b_step): (*const f32, usize),
+        columns: usize,
+    ) {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: `self` proves the instruction set; the rest is passed on from the caller.
+        unsafe {
+            match rows.len() {
+                0 => {}
+                1..=4 => avx512::add_rows::<4>(depth, rows, a_step, (b, b_step), columns),
+                5..=8 => avx512::add_rows::<8>(depth, rows, a_step, (b, b_step), columns),
+                _ => avx512::add_rows::<ROWS>(depth, rows, a_step, (b, b_step), columns),
+            }
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        unreachable!("there is no proof of AVX-512 on this architecture");
+    }
+
     /// Rounds of multiply-adds on registers alone, to measure the peak: a sum, and how many a round has.
     pub(crate) fn multiply_adds(self, rounds: usize) -> (f32, usize) {
         #[cfg(target_arch = "x86_64")]
@@ -95,7 +131,7 @@ mod avx512 {
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    use super::{ROWS, TILE_COLUMNS, TILE_ROWS};
+    use super::{ROWS, ScatteredRow, TILE_COLUMNS, TILE_ROWS};
     use crate::simd::{LANES, prefetch_read};
 
     /// Vectors of 16 floats in a row of the tile.
@@ -177,6 +213,43 @@ mod avx512 {
             let sum = _mm512_max_ps(sums[i], _mm512_mul_ps(slope, sums[i]));
             // SAFETY: the caller gives 16 floats in each row.
             unsafe { _mm512_storeu_ps(y.add(i * y_row), sum) };
+        }
+    }
+
+    /// Of at most `COUNT` rows; where there are fewer, the first is computed again and not kept.
+    ///
+    /// # Safety
+    /// As for [`Wide::add_scattered_rows`](super::Wide::add_scattered_rows), on a CPU with AVX-512 F.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn add_rows<const COUNT: usize>(
+        depth: usize,
+        rows: &[ScatteredRow],
+        a_step: usize,
+        (b, b_step): (*const f32, usize),
+        columns: usize,
+    ) {
+        let mut a = [rows[0].from; COUNT];
+        for (a, row) in a.iter_mut().zip(rows) {
+            *a = row.from;
+        }
+        let mut sums = [_mm512_setzero_ps(); COUNT];
+        for step in 0..depth {
+            // SAFETY: the caller gives `depth` steps of both operands.
+            unsafe {
+                let columns = _mm512_loadu_ps(b.add(step * b_step));
+                for i in 0..COUNT {
+                    let row = _mm512_set1_ps(*a[i].add(step * a_step));
+                    sums[i] = _mm512_fmadd_ps(row, columns, sums[i]);
+                }
+            }
+        }
+        let inside = (1u32 << columns.min(2 * LANES)) - 1;
+        for (row, sum) in rows.iter().zip(sums) {
+            // SAFETY: the caller gives these columns of each row.
+            unsafe {
+                let held = _mm512_maskz_loadu_ps(inside as u16, row.to);
+                _mm512_mask_storeu_ps(row.to, inside as u16, _mm512_add_ps(held, sum));
+            }
         }
     }
 

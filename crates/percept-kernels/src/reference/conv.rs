@@ -1,53 +1,92 @@
 //! Convolutions of NCHW maps.
 
+use std::ops::Range;
+
 use super::Real;
 use crate::conv::{ConvShape, ConvTransposeShape};
 
-/// Cross-correlation of x [batch, in_channels, height, width] with OIHW weights, plus a bias per output channel.
-pub fn conv2d<T: Real>(shape: &ConvShape, x: &[T], weight: &[T], bias: Option<&[T]>, y: &mut [T]) {
-    shape.check(Some(weight.len()), x.len(), y.len());
+/// Multiplications of a convolution that share a weight and lie side by side in an output row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Run {
+    /// Positions of the weight, of the first output, and of the first input.
+    pub weight: usize,
+    pub output: usize,
+    pub input: usize,
+    /// From one input to the next; outputs follow each other.
+    pub step: usize,
+    pub len: usize,
+}
+
+impl Run {
+    pub(super) fn outputs(&self) -> Range<usize> {
+        self.output..self.output + self.len
+    }
+
+    /// The inputs of x, as many as there are outputs.
+    pub(super) fn inputs<'x, T>(&self, x: &'x [T]) -> impl Iterator<Item = &'x T> {
+        x[self.input..].iter().step_by(self.step).take(self.len)
+    }
+}
+
+/// Visits all multiplications of a convolution; those of one output come in the order of the weights.
+pub(super) fn for_each_run(shape: &ConvShape, mut visit: impl FnMut(Run)) {
     let (group_in, group_out) = (shape.group_in(), shape.group_out());
+    let (out_height, out_width) = (shape.out_height(), shape.out_width());
     let [kernel_height, kernel_width] = shape.kernel;
-    let mut y = y.iter_mut();
-    for sample in 0..shape.batch {
-        for out_channel in 0..shape.out_channels {
-            let first_channel = out_channel / group_out * group_in;
-            let start = bias.map_or(T::ZERO, |bias| bias[out_channel]);
-            for out_row in 0..shape.out_height() {
-                for out_column in 0..shape.out_width() {
-                    let mut sum = start;
-                    for channel in 0..group_in {
-                        let plane = sample * shape.in_channels + first_channel + channel;
-                        for i in 0..kernel_height {
-                            let Some(row) = input_index(shape, 0, out_row, i) else {
-                                continue;
-                            };
-                            for j in 0..kernel_width {
-                                let Some(column) = input_index(shape, 1, out_column, j) else {
-                                    continue;
-                                };
-                                let tap = ((out_channel * group_in + channel) * kernel_height + i)
-                                    * kernel_width
-                                    + j;
-                                sum += weight[tap]
-                                    * x[(plane * shape.height + row) * shape.width + column];
-                            }
-                        }
-                    }
-                    *y.next().expect("lengths were checked") = sum;
-                }
+    for plane in 0..shape.batch * shape.out_channels {
+        let (sample, out_channel) = (plane / shape.out_channels, plane % shape.out_channels);
+        let first_channel = sample * shape.in_channels + out_channel / group_out * group_in;
+        for tap in 0..group_in * kernel_height * kernel_width {
+            let channel = first_channel + tap / (kernel_height * kernel_width);
+            let [i, j] = [tap / kernel_width % kernel_height, tap % kernel_width];
+            let columns = outputs_inside(shape, 1, j);
+            if columns.is_empty() {
+                continue;
+            }
+            let column = columns.start * shape.stride[1] + j * shape.dilation[1] - shape.padding[1];
+            for out_row in outputs_inside(shape, 0, i) {
+                let row = out_row * shape.stride[0] + i * shape.dilation[0] - shape.padding[0];
+                visit(Run {
+                    weight: out_channel * group_in * kernel_height * kernel_width + tap,
+                    output: (plane * out_height + out_row) * out_width + columns.start,
+                    input: (channel * shape.height + row) * shape.width + column,
+                    step: shape.stride[1],
+                    len: columns.len(),
+                });
             }
         }
     }
 }
 
-/// The input row (axis 0) or column (axis 1) under a kernel tap, unless it is padding.
-fn input_index(shape: &ConvShape, axis: usize, out: usize, tap: usize) -> Option<usize> {
-    let size = [shape.height, shape.width][axis];
-    let padded = out * shape.stride[axis] + tap * shape.dilation[axis];
-    padded
-        .checked_sub(shape.padding[axis])
-        .filter(|&index| index < size)
+/// The output rows (axis 0) or columns (axis 1) for which a kernel tap lies on the input and not on padding.
+fn outputs_inside(shape: &ConvShape, axis: usize, tap: usize) -> Range<usize> {
+    let (size, outputs) = match axis {
+        0 => (shape.height, shape.out_height()),
+        _ => (shape.width, shape.out_width()),
+    };
+    let (tap, padding) = (tap * shape.dilation[axis], shape.padding[axis]);
+    let first_at_or_above = |index: usize| {
+        (index + padding)
+            .saturating_sub(tap)
+            .div_ceil(shape.stride[axis])
+            .min(outputs)
+    };
+    first_at_or_above(0)..first_at_or_above(size)
+}
+
+/// Cross-correlation of x [batch, in_channels, height, width] with OIHW weights, plus a bias per output channel.
+pub fn conv2d<T: Real>(shape: &ConvShape, x: &[T], weight: &[T], bias: Option<&[T]>, y: &mut [T]) {
+    shape.check(Some(weight.len()), x.len(), y.len());
+    let plane = (shape.out_height() * shape.out_width()).max(1);
+    for (number, y) in y.chunks_exact_mut(plane).enumerate() {
+        y.fill(bias.map_or(T::ZERO, |bias| bias[number % shape.out_channels]));
+    }
+    for_each_run(shape, |run| {
+        let factor = weight[run.weight];
+        for (y, x) in y[run.outputs()].iter_mut().zip(run.inputs(x)) {
+            *y += factor * *x;
+        }
+    });
 }
 
 /// Each input pixel marks the output with the kernel: the transpose of [`conv2d`], plus a bias per output channel.

@@ -3,6 +3,7 @@
 use crate::aligned::{AlignedBuf, SharedMut};
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
+use crate::gemm::wide::{self, ScatteredRow, Wide};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 
@@ -149,17 +150,24 @@ impl Kernel for Block<'_> {
             for column in (0..out_channels).step_by(PANEL) {
                 let Some(panel) = panels.next() else { break };
                 let columns = (out_channels - column).min(PANEL);
+                let tile = |group| Tile {
+                    group,
+                    panel,
+                    x,
+                    in_channels,
+                    out_channels,
+                    column,
+                    columns,
+                    first_row,
+                };
+                if let Some(wide) = s.wide() {
+                    for group in pairs.chunks(wide::ROWS) {
+                        tile(group).add_wide(wide, y);
+                    }
+                    continue;
+                }
                 for group in pairs.chunks(TILE_ROWS) {
-                    let tile = Tile {
-                        group,
-                        panel,
-                        x,
-                        in_channels,
-                        out_channels,
-                        column,
-                        columns,
-                        first_row,
-                    };
+                    let tile = tile(group);
                     match group.len() {
                         6 => tile.add::<S, 6>(s, y),
                         5 => tile.add::<S, 5>(s, y),
@@ -188,15 +196,44 @@ struct Tile<'a> {
 }
 
 impl Tile<'_> {
+    /// The numbers of x that a pair reads, and where in y it is added.
+    #[inline(always)]
+    fn operands(&self, [output, input]: [i32; 2]) -> (&[f32], usize) {
+        let input = &self.x[input as usize * self.in_channels..][..self.in_channels];
+        let output = (output as usize - self.first_row) * self.out_channels + self.column;
+        (input, output)
+    }
+
+    #[inline(always)]
+    fn add_wide(&self, wide: Wide, y: &mut [f32]) {
+        let nowhere = ScatteredRow {
+            from: std::ptr::null(),
+            to: std::ptr::null_mut(),
+        };
+        let mut rows = [nowhere; wide::ROWS];
+        let (len, y) = (y.len(), y.as_mut_ptr());
+        for (row, &pair) in rows.iter_mut().zip(self.group) {
+            let (input, output) = self.operands(pair);
+            assert!(output + self.columns <= len, "a row of y");
+            *row = ScatteredRow {
+                from: input.as_ptr(),
+                to: y.wrapping_add(output),
+            };
+        }
+        let rows = &rows[..self.group.len()];
+        let panel = (self.panel.as_ptr(), PANEL);
+        // SAFETY: each row has `in_channels` floats, the panel 16 for each of them, and no two pairs of a tap one output.
+        unsafe { wide.add_scattered_rows(self.in_channels, rows, 1, panel, self.columns) };
+    }
+
     #[inline(always)]
     fn add<S: Simd, const ROWS: usize>(&self, s: S, y: &mut [f32]) {
         let mut inputs = [std::ptr::null(); ROWS];
         let mut outputs = [0; ROWS];
         for i in 0..ROWS {
-            let [output, input] = self.group[i];
-            let input = &self.x[input as usize * self.in_channels..][..self.in_channels];
+            let (input, output) = self.operands(self.group[i]);
             inputs[i] = input.as_ptr();
-            outputs[i] = (output as usize - self.first_row) * self.out_channels + self.column;
+            outputs[i] = output;
         }
         // SAFETY: each row has `in_channels` floats, and the panel 16 for each of them.
         let sums = unsafe { multiply::<S, ROWS>(s, inputs, self.panel.as_ptr(), self.in_channels) };

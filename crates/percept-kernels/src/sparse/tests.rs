@@ -233,6 +233,25 @@ proptest! {
     }
 
     #[test]
+    fn wide_vectors_have_the_bits_of_avx2(case in some_case()) {
+        if !Isa::Avx512.is_supported() {
+            return Ok(());
+        }
+        let (x, weight, dy) = (case.x(), case.weight(), case.dy());
+        let packed = PackedSparseConv::pack(&case.shape, &weight);
+        let [narrow, wide] = [Isa::Avx2, Isa::Avx512].map(|isa| {
+            let cpu = Cpu::with_isa(2, isa).unwrap();
+            let Rulebook { pairs, starts } = case.rulebook(&cpu);
+            let mut y = vec![f32::NAN; case.output_len()];
+            sparse_conv(&cpu, &packed, &x, &pairs, &starts, Epilogue::default(), &mut y);
+            let mut dweight = vec![f32::NAN; weight.len()];
+            weight_gradient(&cpu, &case.shape, &x, &dy, &pairs, &starts, &mut dweight);
+            (y, dweight)
+        });
+        prop_assert_eq!(narrow, wide);
+    }
+
+    #[test]
     fn dense_maps_hold_every_site(sites in some_sites([2, 4, 5]), channels in 1usize..40, seed in any::<u64>()) {
         let shape = DenseShape { samples: 3, channels, cells: [2, 4, 5] };
         let x = numbers(seed, sites.len() / 4 * channels);

@@ -4,6 +4,7 @@
 use super::SparseConvShape;
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
+use crate::gemm::wide::{ScatteredRow, Wide};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 
@@ -143,6 +144,9 @@ fn add_products<S: Simd>(
 ) {
     let Tiling { inputs, outputs } = *tiling;
     assert!(rows * inputs <= xs.len() && rows * outputs <= dys.len());
+    if let Some(wide) = s.wide() {
+        return add_products_wide(wide, tiling, xs, dys, rows, sums);
+    }
     let mut tiles = sums.chunks_exact_mut(TILE_ROWS * PANEL);
     for output in (0..outputs).step_by(TILE_ROWS) {
         for input in (0..inputs).step_by(PANEL) {
@@ -166,6 +170,34 @@ fn add_products<S: Simd>(
             let parts = tile.chunks_exact_mut(LANES);
             for (part, held) in parts.zip(held.as_flattened()) {
                 s.write(part, s.add(s.read(part), *held));
+            }
+        }
+    }
+}
+
+/// The same for two tiles of outputs at a time.
+fn add_products_wide(
+    wide: Wide,
+    tiling: &Tiling,
+    xs: &[f32],
+    dys: &[f32],
+    rows: usize,
+    sums: &mut [f32],
+) {
+    let Tiling { inputs, outputs } = *tiling;
+    assert_eq!(sums.len(), inputs * outputs, "length of the sums");
+    let sums = sums.as_mut_ptr();
+    for output in (0..outputs).step_by(2 * TILE_ROWS) {
+        let tile_rows = (outputs - output).min(2 * TILE_ROWS);
+        for input in (0..inputs).step_by(PANEL) {
+            let tile: [ScatteredRow; 2 * TILE_ROWS] = std::array::from_fn(|i| ScatteredRow {
+                from: dys.as_ptr().wrapping_add(output + i),
+                to: sums.wrapping_add(tiling.place(output + i, input)),
+            });
+            let panel = (xs[input..].as_ptr(), inputs);
+            // SAFETY: there are `rows` rows of both, as was checked; each row of the tile has 16 sums of its own.
+            unsafe {
+                wide.add_scattered_rows(rows, &tile[..tile_rows], outputs, panel, PANEL);
             }
         }
     }

@@ -89,7 +89,13 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     if let Some(name) = study {
         return study::run(args, common, name).map(Some);
     }
-    let model = args.model.build()?;
+    // A training step begins with seeded weights, whatever comes with the network.
+    let named = if args.train {
+        args.model.or_seeded()
+    } else {
+        args.model.clone()
+    };
+    let model = named.build()?;
     let settings = settings(args, common);
     let (warmup, repeats) = args.runs();
     // Bad sizes and thread counts are found before anything is measured.
@@ -98,7 +104,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         shape.shapes(&shape.sized(model.clone())?)?;
         common.cpu_with(setting.threads)?;
     }
-    let weights = args.model.load(&model, common)?;
+    let weights = named.load(&model, common)?;
     if args.paced && settings.len() > 1 {
         return Err(Fail::usage(
             "--paced measures one setting; give one --batch, --size and --threads",
