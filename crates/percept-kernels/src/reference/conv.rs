@@ -33,18 +33,23 @@ pub(super) fn for_each_run(shape: &ConvShape, mut visit: impl FnMut(Run)) {
     let (group_in, group_out) = (shape.group_in(), shape.group_out());
     let (out_height, out_width) = (shape.out_height(), shape.out_width());
     let [kernel_height, kernel_width] = shape.kernel;
+    let inside = |axis: usize| -> Vec<Range<usize>> {
+        let taps = 0..shape.kernel[axis];
+        taps.map(|tap| outputs_inside(shape, axis, tap)).collect()
+    };
+    let (rows, columns) = (inside(0), inside(1));
     for plane in 0..shape.batch * shape.out_channels {
         let (sample, out_channel) = (plane / shape.out_channels, plane % shape.out_channels);
         let first_channel = sample * shape.in_channels + out_channel / group_out * group_in;
         for tap in 0..group_in * kernel_height * kernel_width {
             let channel = first_channel + tap / (kernel_height * kernel_width);
             let [i, j] = [tap / kernel_width % kernel_height, tap % kernel_width];
-            let columns = outputs_inside(shape, 1, j);
+            let columns = &columns[j];
             if columns.is_empty() {
                 continue;
             }
             let column = columns.start * shape.stride[1] + j * shape.dilation[1] - shape.padding[1];
-            for out_row in outputs_inside(shape, 0, i) {
+            for out_row in rows[i].clone() {
                 let row = out_row * shape.stride[0] + i * shape.dilation[0] - shape.padding[0];
                 visit(Run {
                     weight: out_channel * group_in * kernel_height * kernel_width + tap,
