@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use percept_graph::PART_SEPARATOR;
 use thiserror::Error;
 
 use crate::weights::TensorSource;
@@ -87,7 +88,10 @@ impl LoadReport {
             .names()
             .into_iter()
             .filter(|name| !asked_for.contains(name));
-        let unexpected = unasked.filter(|name| !name.ends_with("num_batches_tracked"));
+        // Counters that nothing reads, and what parts of an elastic network have beside the whole one.
+        let unexpected = unasked.filter(|name| {
+            !name.ends_with("num_batches_tracked") && !name.contains(PART_SEPARATOR)
+        });
         report.unexpected = unexpected.map(str::to_owned).collect();
         report
     }

@@ -5,7 +5,7 @@ use percept_graph::{DType, Part, Slicing, Tensor, WeightError};
 use crate::weights::TensorSource;
 
 /// Weights of which a part is read. A tensor that has the narrow shape already is taken as it is, so that weights of the narrow
-/// network serve too.
+/// network serve too; and running statistics that a training kept for this very part are taken instead of the whole network's.
 pub struct Sliced<S> {
     source: S,
     slicing: Slicing,
@@ -15,6 +15,12 @@ impl<S: TensorSource> Sliced<S> {
     /// The parts that `slicing` names.
     pub fn new(source: S, slicing: Slicing) -> Self {
         Self { source, slicing }
+    }
+
+    /// What the source has of the narrow network's own under another name.
+    fn own(&self, name: &str) -> Option<String> {
+        let own = self.slicing.own_name(name)?;
+        self.source.shape(&own).is_some().then_some(own)
     }
 
     /// The part to cut out of a tensor, where the source has the whole.
@@ -30,6 +36,9 @@ impl<S: TensorSource> TensorSource for Sliced<S> {
     }
 
     fn shape(&self, name: &str) -> Option<Vec<usize>> {
+        if let Some(own) = self.own(name) {
+            return self.source.shape(&own);
+        }
         match self.part(name) {
             Some(part) => Some(part.narrow.clone()),
             None => self.source.shape(name),
@@ -41,6 +50,9 @@ impl<S: TensorSource> TensorSource for Sliced<S> {
     }
 
     fn read(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
+        if let Some(own) = self.own(name) {
+            return self.source.read(&own);
+        }
         let tensor = self.source.read(name)?;
         let Some(part) = self.part(name) else {
             return Ok(tensor);

@@ -63,7 +63,7 @@ pub fn run_reference<T: Real>(
     for state in graph.states() {
         let shape = graph.value_shape(state.value, &bindings)?;
         let data = match state.kind {
-            StateKind::Parameter | StateKind::Buffer => read(weights, &state.name, &shape)?,
+            StateKind::Parameter | StateKind::Buffer => real(&state.read(weights, &shape)?),
             StateKind::Moment => vec![T::ZERO; shape.iter().product()],
         };
         values.insert(state.value, RealTensor { shape, data });
@@ -176,8 +176,11 @@ fn read<T: Real>(
     name: &str,
     shape: &[usize],
 ) -> Result<Vec<T>, EngineError> {
-    let values = weights.read(name, shape)?;
-    Ok(values.iter().map(|&v| T::from_f64(f64::from(v))).collect())
+    Ok(real(&weights.read(name, shape)?))
+}
+
+fn real<T: Real>(values: &[f32]) -> Vec<T> {
+    values.iter().map(|&v| T::from_f64(f64::from(v))).collect()
 }
 
 /// The parameters of a node: its own, or the values that stand for them where parameters are state.

@@ -110,7 +110,7 @@ impl Program {
                 continue;
             }
             let (_, shape) = state_type(&self.graph, state);
-            let values = self.weights.source().read(&state.name, &shape)?;
+            let values = state.read(self.weights.source(), &shape)?;
             let start = Tensor::from_values(shape, values.into_owned())?;
             self.weights.source().release(&state.name);
             self.write_state(position, &start)?;

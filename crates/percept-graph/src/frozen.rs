@@ -371,7 +371,7 @@ impl Graph {
             states: Vec::new(),
             outputs,
             axes: self.axes.clone(),
-            keeps_statistics: self.keeps_statistics,
+            part_label: self.part_label.clone(),
         }
     }
 

@@ -1,10 +1,13 @@
 //! The graph: nodes in execution order, values, parameters, and the scopes that name them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use crate::elastic::{Axis, Part};
 use crate::ops::{Op, Operator};
-use crate::{Bindings, Cost, Dim, GraphError, Initializer, TensorType, WeightGrid};
+use crate::{
+    Bindings, Cost, Dim, GraphError, Initializer, TensorType, WeightError, WeightGrid, WeightSource,
+};
 
 macro_rules! ids {
     ($($(#[$doc:meta])* $name:ident),*) => {$(
@@ -140,6 +143,34 @@ pub struct State {
     pub value: ValueId,
     /// `value` itself where nothing changes it.
     pub next: ValueId,
+    /// What it begins as where weights do not have it.
+    pub begins_as: Option<WholeState>,
+}
+
+/// The state of a whole network that a part's own begins as.
+#[derive(Clone, Debug)]
+pub struct WholeState {
+    pub(crate) name: String,
+    /// None where the part has all of it.
+    pub(crate) part: Option<Part>,
+}
+
+impl State {
+    /// What weights say that it begins as.
+    pub fn read<'w>(
+        &self,
+        weights: &'w dyn WeightSource,
+        shape: &[usize],
+    ) -> Result<Cow<'w, [f32]>, WeightError> {
+        let own = weights.read(&self.name, shape);
+        match (&self.begins_as, own) {
+            (Some(WholeState { name, part }), Err(WeightError::Missing { .. })) => match part {
+                Some(part) => Ok(part.take(&weights.read(name, &part.whole)?).into()),
+                None => weights.read(name, shape),
+            },
+            (_, own) => own,
+        }
+    }
 }
 
 /// What an input's size must satisfy.
@@ -193,8 +224,8 @@ pub struct Graph {
     pub(crate) names: BTreeMap<String, ValueId>,
     pub(crate) requirements: Vec<Requirement>,
     pub(crate) axes: Vec<Axis>,
-    /// Whether training leaves its running statistics alone.
-    pub(crate) keeps_statistics: bool,
+    /// Where it is trained as a part of another: what its own running statistics are called.
+    pub(crate) part_label: Option<String>,
 }
 
 impl Graph {

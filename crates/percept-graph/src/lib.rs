@@ -42,14 +42,14 @@ pub use cost::{Amount, Cost, NodeCost, OpTotals};
 pub use dim::{Bindings, Dim};
 pub use dtype::{DType, Element};
 pub use elastic::{
-    Axis, Choice, Level, Part, PartWeights, Price, PriceList, Scored, Scoring, Searched, Slicing,
-    Unit,
+    Axis, Choice, Level, PART_SEPARATOR, Part, PartWeights, Price, PriceList, Scored, Scoring,
+    Searched, Slicing, Unit,
 };
 pub use error::GraphError;
 pub use frozen::{FrozenCut, FrozenPiece, SizeInput};
 pub use graph::{
     Graph, Input, Node, NodeId, ParamId, Parameter, Requirement, Scope, ScopeChild, ScopeId, State,
-    StateKind, Value, ValueId, ValueSource,
+    StateKind, Value, ValueId, ValueSource, WholeState,
 };
 pub use grid::{Amax, InputGrid, Per, Quantizer, Sign, WeightGrid, largest_magnitude};
 pub use ops::*;

@@ -201,3 +201,34 @@ fn levels_and_axes_that_are_none_are_errors() {
     let seven = Settings::parse(["granularity=1,1/1,1/1,1/1"]).unwrap();
     assert!(zoo::build("lcpr", &seven).is_err());
 }
+
+/// Training keeps running statistics of each part that it trains beside those of the whole network.
+#[test]
+fn a_part_takes_the_statistics_that_training_kept_for_it() {
+    let name = "layer2.0.bn1.running_mean";
+    let narrow = model("resnet18", &["width=16", "stem=half", "widths=1,2,3,4"]);
+    let other = model("resnet18", &["width=16", "stem=half", "widths=1,2,3,3"]);
+    let whole = narrow.whole.as_ref().unwrap();
+    let seeded = Seeded::of(narrow.family, whole);
+    let tensors = whole.params().iter().map(|param| {
+        let values = seeded.read_f32(&param.name).unwrap().into_owned();
+        let tensor = Tensor::from_values(param.shape.clone(), values).unwrap();
+        (param.name.clone(), tensor)
+    });
+    let slicing = Slicing::between(whole, &narrow.graph).unwrap();
+    let width = slicing.part(name).unwrap().narrow[0];
+    let kept = Tensor::from_values([width], vec![7.0f32; width]).unwrap();
+    let mut weights = MemoryWeights::new("trained", tensors);
+    weights.insert(slicing.own_name(name).unwrap(), kept);
+    assert_eq!(slicing.own_name(name).unwrap(), format!("{name}@1234"));
+
+    let read = |model: &Model| {
+        let slicing = Slicing::between(whole, &model.graph).unwrap();
+        let part = Sliced::new(weights.clone(), slicing);
+        let (weights, report) = ModelWeights::of(Box::new(part), &model.graph).unwrap();
+        assert!(report.unexpected.is_empty(), "{:?}", report.unexpected);
+        weights.read(name, &[width]).unwrap().into_owned()
+    };
+    assert_eq!(read(&narrow), vec![7.0; width]);
+    assert_ne!(read(&other), vec![7.0; width]);
+}

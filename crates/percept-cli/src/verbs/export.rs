@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use half::f16;
+use percept_data::open_weights;
 use percept_data::safetensors::write_safetensors;
 use percept_data::seeded::seeded_values;
-use percept_graph::{Tensor, WeightSource};
+use percept_graph::{PART_SEPARATOR, Tensor, WeightSource};
 use percept_models::{Card, Model, zoo};
 use percept_onnx::ExportError;
 use percept_report::bytes;
@@ -89,6 +90,9 @@ fn write_weights(
         };
         tensors.push((parameter.name.clone(), tensor.map_err(Fail::bad_input)?));
     }
+    if let (None, Some(file)) = (&model.whole, args.model.whole_file()) {
+        tensors.extend(statistics_of_parts(file)?);
+    }
     let card = Card::of(model, model.classes.to_vec());
     write_safetensors(path, &tensors, &BTreeMap::from([card.metadata()]))?;
     let size: usize = tensors.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
@@ -102,6 +106,18 @@ fn write_weights(
         "model": args.model.model, "file": path.display().to_string(), "tensors": tensors.len(), "bytes": size,
     });
     Ok(Outcome::new(text, record))
+}
+
+/// What training kept for parts of an elastic network beside the whole one.
+fn statistics_of_parts(file: &Path) -> Result<Vec<(String, Tensor<'static>)>> {
+    let source = open_weights(file)?;
+    let names = source.names().into_iter();
+    let names = names.filter(|name| name.contains(PART_SEPARATOR));
+    let tensors = names.map(|name| {
+        let tensor = source.read(name).map_err(Fail::bad_input)?;
+        Ok((name.to_owned(), tensor.into_owned()))
+    });
+    tensors.collect()
 }
 
 fn write_onnx(args: &Args, path: &Path, model: &Model, common: &Common) -> Result<Outcome> {

@@ -53,7 +53,7 @@ impl Builder {
             names: BTreeMap::new(),
             requirements: Vec::new(),
             axes: Vec::new(),
-            keeps_statistics: false,
+            part_label: None,
         };
         Self {
             graph,
@@ -429,6 +429,7 @@ impl Builder {
             kind,
             value,
             next,
+            begins_as: None,
         });
         value
     }

@@ -100,6 +100,32 @@ impl fmt::Display for Choice {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Slicing {
     parts: BTreeMap<String, Part>,
+    /// What the narrow network's own statistics are called.
+    label: Option<String>,
+}
+
+/// What separates a buffer's name from the part whose it is.
+pub const PART_SEPARATOR: char = '@';
+
+/// What the running statistics of a part are called beside those of the whole network: `bn1.running_mean@2244`, with the level of
+/// each axis.
+pub fn statistics_of_part(name: &str, label: &str) -> String {
+    format!("{name}{PART_SEPARATOR}{label}")
+}
+
+impl Graph {
+    /// The levels of all axes, a digit each or with dots between them; none of a whole network. Also an axis that cuts no
+    /// parameter, such as a picture's height, changes what is normalised.
+    pub(crate) fn level_label(&self) -> Option<String> {
+        let is_narrow = self.axes.iter().any(|axis| axis.level != axis.levels);
+        let between = if self.axes.iter().all(|axis| axis.levels < 10) {
+            ""
+        } else {
+            "."
+        };
+        let levels = self.axes.iter().map(|axis| axis.level.to_string());
+        is_narrow.then(|| levels.collect::<Vec<_>>().join(between))
+    }
 }
 
 /// The leading part of a parameter.
@@ -171,7 +197,14 @@ impl Slicing {
                 parts.insert(param.name.clone(), part);
             }
         }
-        Ok(Self { parts })
+        let label = narrow.level_label();
+        Ok(Self { parts, label })
+    }
+
+    /// What weights call a tensor of the narrow network's own, such as running statistics.
+    pub fn own_name(&self, name: &str) -> Option<String> {
+        let label = self.label.as_ref()?;
+        Some(statistics_of_part(name, label))
     }
 
     /// The part of a parameter; none where all of it is kept.

@@ -1,7 +1,7 @@
 //! Parameters, running statistics and random counters as state: what a network must be before it can learn.
 
-use crate::elastic::{Part, Slicing};
-use crate::graph::{Graph, Input, State, StateKind, Value, ValueId, ValueSource};
+use crate::elastic::{Part, Slicing, statistics_of_part};
+use crate::graph::{Graph, Input, State, StateKind, Value, ValueId, ValueSource, WholeState};
 use crate::graph::{Node, NodeId, ScopeChild, ScopeId};
 use crate::ops::{BatchNormTraining, Op, Operator, RandomDropout, Reshape, Slice};
 use crate::{Dim, GraphError, TensorType};
@@ -11,7 +11,8 @@ pub const RANDOM_COUNTER: &str = "random_counter";
 
 impl Graph {
     /// The same network as a part of a wider one: in training its parameters are read out of the wider one's, whose gradients
-    /// are zero outside of the part. Its running statistics stay as they are, because they are other ones in every part.
+    /// are zero outside of the part. Its running statistics are its own, because they are other ones in every part: they are
+    /// called [`statistics_of_part`].
     pub fn as_part_of(mut self, whole: &Graph) -> Result<Self, GraphError> {
         let slicing = Slicing::between(whole, &self)?;
         for param in &mut self.params {
@@ -20,9 +21,7 @@ impl Graph {
                 param.init = wide.init;
             }
         }
-        // Also an axis that cuts no parameter, such as a picture's height, changes what is normalised.
-        let is_whole = self.axes.iter().all(|axis| axis.level == axis.levels);
-        self.keeps_statistics = !slicing.is_whole() || !is_whole;
+        self.part_label = self.level_label();
         Ok(self)
     }
 
@@ -51,6 +50,7 @@ impl Graph {
                 },
                 value,
                 next: param.next.unwrap_or(value),
+                begins_as: None,
             });
             value_of.push(value);
         }
@@ -154,18 +154,42 @@ impl Graph {
             let added: Vec<ValueId> = (1..5)
                 .map(|position| graph.add_output(index, position, &statistics))
                 .collect();
-            let &[.., mean, variance] = &graph.nodes[index].inputs[..] else {
-                unreachable!("a batch norm has running statistics")
-            };
-            for (state, next) in [(mean, added[2]), (variance, added[3])] {
-                if let ValueSource::State(position) = graph.values[state.index()].source
-                    && !graph.keeps_statistics
-                {
-                    graph.states[position].next = next;
-                }
+            let first = graph.nodes[index].inputs.len() - 2;
+            for (operand, next) in [(first, added[2]), (first + 1, added[3])] {
+                let position = graph.statistics(index, operand);
+                graph.states[position].next = next;
             }
         }
         graph
+    }
+
+    /// The state that holds the running statistics of a batch norm's operand: the network's, or a part's own, which is made here.
+    fn statistics(&mut self, node: usize, operand: usize) -> usize {
+        let read = self.nodes[node].inputs[operand];
+        let Some(label) = self.part_label.clone() else {
+            let ValueSource::State(position) = self.values[read.index()].source else {
+                unreachable!("running statistics are state")
+            };
+            return position;
+        };
+        let suffix = ["running_mean", "running_var"][operand + 2 - self.nodes[node].inputs.len()];
+        let name = format!("{}.{suffix}", self.nodes[node].name);
+        let part = self.params.iter().find(|param| param.name == name);
+        let part = part.and_then(|param| param.part.clone());
+        let (position, value) = (self.states.len(), ValueId(self.values.len()));
+        self.values.push(Value {
+            ty: self.values[read.index()].ty.clone(),
+            source: ValueSource::State(position),
+        });
+        self.nodes[node].inputs[operand] = value;
+        self.states.push(State {
+            name: statistics_of_part(&name, &label),
+            kind: StateKind::Buffer,
+            value,
+            next: value,
+            begins_as: Some(WholeState { name, part }),
+        });
+        position
     }
 
     /// The same network whose dropouts drop, by the random numbers of [`RANDOM_COUNTER`].

@@ -11,6 +11,7 @@ use percept_models::{Card, Model};
 use percept_report::count;
 use serde_json::json;
 
+use super::spread_batches;
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, batch};
 use crate::model::ModelArgs;
@@ -128,13 +129,13 @@ fn measure(
         options,
     )?;
     let bar = progress::bar(common, samples, "measuring");
-    for start in (0..samples).step_by(each) {
-        let indices = start..samples.min(start + each);
-        // A last batch of one would have no variance.
+    for indices in spread_batches(samples, each) {
         if indices.len() < 2 {
-            break;
+            return Err(Fail::bad_input("no batch of two samples to measure on"));
         }
-        let examples = indices.map(|index| Ok(model.example(&cpu, &source.sample(index)?)?));
+        let examples = indices
+            .into_iter()
+            .map(|index| Ok(model.example(&cpu, &source.sample(index)?)?));
         let examples = batch(model, examples.collect::<Result<Vec<_>>>()?)?;
         let inputs = model.graph.inputs().iter();
         let inputs: Vec<(&str, &Tensor<'_>)> = inputs
@@ -144,8 +145,5 @@ fn measure(
         bar.inc(examples.samples as u64);
     }
     bar.finish_and_clear();
-    if calibration.batches() == 0 {
-        return Err(Fail::bad_input("no batch of two samples to measure on"));
-    }
     Ok(calibration.statistics())
 }

@@ -47,3 +47,27 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         Verb::Search(args) => search::run(args, common),
     }
 }
+
+/// Batches of at least `each` samples that are far from each other: neighbours of a drive resemble each other, and a batch of them
+/// has less variance than all samples have.
+fn spread_batches(samples: usize, each: usize) -> Vec<Vec<usize>> {
+    let batches = (samples / each.max(1)).max(1);
+    (0..batches)
+        .map(|batch| (batch..samples).step_by(batches).collect())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batches_are_spread_and_none_holds_one_sample_alone() {
+        assert_eq!(
+            spread_batches(9, 4),
+            [vec![0, 2, 4, 6, 8], vec![1, 3, 5, 7]]
+        );
+        assert_eq!(spread_batches(3, 2), [[0, 1, 2]]);
+        assert_eq!(spread_batches(1, 4), [[0]]);
+    }
+}

@@ -27,6 +27,8 @@ pub struct Samples {
     pub batches: Vec<Named>,
     /// Batches that batch norms are measured on; all are scored.
     pub measured: usize,
+    /// Which sample each row of the batches is.
+    pub order: Vec<usize>,
 }
 
 /// A part that was scored, and what is kept of it.
@@ -225,13 +227,15 @@ impl<'a> Scorer<'a> {
             }
             features.push(kept);
         }
+        let order = self.samples.order.iter();
+        let rows: BTreeMap<usize, Vec<f32>> = order.copied().zip(rows).collect();
         self.spent.macs += macs;
         self.spent.naive_macs += naive;
         self.spent.parts += 1;
         Ok(Known {
             choice: choice.clone(),
             graph,
-            rows,
+            rows: rows.into_values().collect(),
             statistics,
             features,
         })

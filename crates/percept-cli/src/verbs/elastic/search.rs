@@ -1,7 +1,6 @@
 //! `percept elastic search`: the part of a network that is worth its price.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
@@ -21,6 +20,7 @@ use super::front::Report;
 use super::judge::{Judge, Route};
 use super::score::{Samples, Scorer};
 use super::show::narrowed;
+use super::spread_batches;
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, batch};
 use crate::model::{self, ModelArgs};
@@ -130,17 +130,13 @@ pub fn run(args: &SearchArgs, common: &Common) -> Result<Outcome> {
     let may = args.movable(entry, &model, &prices)?;
     let weights = args.model.load(&model, common)?;
     let options = args.engine.options();
-    let (batches, route) = args.samples(&model, common)?;
+    let (samples, route) = args.samples(&model, common)?;
     let unit = args.budget.unit;
     if unit == Unit::Nanoseconds {
-        let one = first_of(&batches[0]).bug()?;
+        let one = first_of(&samples.batches[0]).bug()?;
         common.note("measuring what each layer takes here, level by level");
         prices = measured(prices, entry, &model, &weights, &one, common, options)?;
     }
-    let samples = Samples {
-        measured: batches_for(args.recalibrate as usize, &batches),
-        batches,
-    };
     let limit = args.cache_mb << 20;
     let mut scorer = Scorer::new(entry, &model, weights, samples, common, options);
     scorer.keep_in_front_of(&may, limit)?;
@@ -259,7 +255,7 @@ impl SearchArgs {
     }
 
     /// The samples in batches of two at least, and where they are on the route that recall is judged on.
-    fn samples(&self, model: &Model, common: &Common) -> Result<(Vec<Inputs>, Option<Route>)> {
+    fn samples(&self, model: &Model, common: &Common) -> Result<(Samples, Option<Route>)> {
         let each = self.input.shape.batch.unwrap_or(BATCH).max(2);
         let cpu = common.cpu()?;
         let asked = self.samples as usize;
@@ -278,16 +274,18 @@ impl SearchArgs {
             Score::Recall => Box::new(self.route(model, cpu.threads())?),
         };
         let samples = asked.min(source.len());
-        let (mut batches, mut positions) = (Vec::new(), Vec::new());
+        let (mut batches, mut order) = (Vec::new(), Vec::new());
+        let mut positions = vec![[f64::NAN; 2]; samples];
         let bar = progress::bar(common, samples, "reading samples");
-        for indices in in_batches(samples, each) {
+        for indices in spread_batches(samples, each) {
             let mut examples = Vec::new();
+            order.extend(&indices);
             for index in indices {
                 let sample = source.sample(index)?;
                 if let Ok(position) = sample.tensor(POSITION)
                     && let [x, y, ..] = *position.to_f64()
                 {
-                    positions.push([x, y]);
+                    positions[index] = [x, y];
                 }
                 examples.push(model.example(&cpu, &sample)?);
                 bar.inc(1);
@@ -307,7 +305,12 @@ impl SearchArgs {
             near_m: NEAR_M,
             whole: None,
         });
-        Ok((batches, route))
+        let samples = Samples {
+            measured: batches_for(self.recalibrate as usize, &batches),
+            batches,
+            order,
+        };
+        Ok((samples, route))
     }
 
     /// A route of the synthetic world, driven three times.
@@ -330,21 +333,6 @@ impl SearchArgs {
 
 /// The tensors of a batch.
 type Inputs = BTreeMap<String, Tensor<'static>>;
-
-/// Batches of `each` samples. A last one alone has no variance, so it goes with those before it.
-fn in_batches(samples: usize, each: usize) -> Vec<Range<usize>> {
-    let starts = (0..samples).step_by(each);
-    let mut batches: Vec<Range<usize>> = starts
-        .map(|start| start..samples.min(start + each))
-        .collect();
-    if batches.len() > 1 && batches.last().is_some_and(|last| last.len() == 1) {
-        batches.pop();
-        if let Some(last) = batches.last_mut() {
-            last.end = samples;
-        }
-    }
-    batches
-}
 
 /// At most so many of them, evenly, the first and the last among them.
 fn spread<T: Copy>(all: &[T], most: usize) -> Vec<T> {
@@ -410,13 +398,6 @@ impl Scoring<Fail> for Counted<'_, '_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn no_batch_holds_one_sample_alone() {
-        assert_eq!(in_batches(9, 4), [0..4, 4..9]);
-        assert_eq!(in_batches(10, 4), [0..4, 4..8, 8..10]);
-        assert_eq!(in_batches(1, 4).len(), 1);
-    }
 
     #[test]
     fn enough_batches_are_measured() {

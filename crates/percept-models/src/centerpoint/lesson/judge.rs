@@ -40,9 +40,10 @@ pub(super) struct DetectionJudge {
 
 impl DetectionJudge {
     /// Of a network that sees as far as this.
-    pub(super) fn new(range_m: f64) -> Self {
+    pub(super) fn new(range_m: f32) -> Self {
         Self {
-            range_m,
+            // As somebody wrote it: 25.6 and not what f32 makes of it.
+            range_m: (1e6 * f64::from(range_m)).round() / 1e6,
             samples: None,
             truth: Vec::new(),
             predictions: Vec::new(),
@@ -60,7 +61,7 @@ impl DetectionJudge {
 
     /// With the answers of a file in nuScenes' layout instead of a network's.
     pub(super) fn of_file(
-        range_m: f64,
+        range_m: f32,
         samples: &dyn Samples,
         path: &Path,
     ) -> Result<Self, LessonError> {
@@ -200,7 +201,7 @@ impl Metric for DetectionJudge {
         if self.settings().ranges_m != official.ranges_m
             && let Ok(beyond) = evaluate(&self.truth, &self.predictions, &official)
         {
-            let cut = format!("cut to {} m", (10.0 * self.range_m).round() / 10.0);
+            let cut = format!("cut to {} m", self.range_m);
             tables.push(ranges([(&cut, figures), ("official", &beyond)]));
         }
         tables

@@ -117,11 +117,11 @@ impl Lesson for Detector {
     }
 
     fn metric(&self, _: &[String]) -> Box<dyn Metric> {
-        Box::new(DetectionJudge::new(f64::from(self.network.range_m)))
+        Box::new(DetectionJudge::new(self.network.range_m))
     }
 
     fn judge(&self, samples: &Arc<dyn Samples>) -> Box<dyn Metric> {
-        let judge = DetectionJudge::new(f64::from(self.network.range_m));
+        let judge = DetectionJudge::new(self.network.range_m);
         Box::new(judge.over(Arc::clone(samples)))
     }
 
@@ -130,7 +130,7 @@ impl Lesson for Detector {
         samples: &Arc<dyn Samples>,
         path: &Path,
     ) -> Result<Box<dyn Metric>, LessonError> {
-        let range_m = f64::from(self.network.range_m);
+        let range_m = self.network.range_m;
         Ok(Box::new(DetectionJudge::of_file(
             range_m, &**samples, path,
         )?))
