@@ -11,6 +11,16 @@ use crate::simd::{ROUNDER, Simd};
 const LN_2_HIGH: f32 = 0.693_359_4;
 const LN_2_LOW: f32 = -2.121_944_4e-4;
 
+/// (2^x - 1) / x for x between -0.5 and 0.5: coefficients of a polynomial, lowest first.
+pub(crate) const EXP2_SLOPE: [f32; 6] = [
+    LN_2,
+    0.240_226_48,
+    0.055_503_324,
+    0.009_618_436,
+    0.001_339_885_2,
+    1.535_36e-4,
+];
+
 /// Evaluates a polynomial, lowest coefficient first, by Horner's rule.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) -> S::V {
@@ -34,18 +44,7 @@ pub(crate) fn exp2_below_128<S: Simd>(s: S, x: S::V) -> S::V {
     let x = s.max(s.splat(-127.0), x);
     let whole = s.round(x);
     let part = s.sub(x, whole);
-    let slope = polynomial(
-        s,
-        part,
-        [
-            LN_2,
-            0.240_226_48,
-            0.055_503_324,
-            0.009_618_436,
-            0.001_339_885_2,
-            1.535_36e-4,
-        ],
-    );
+    let slope = polynomial(s, part, EXP2_SLOPE);
     s.mul(s.mul_add(part, slope, s.splat(1.0)), s.pow2(whole))
 }
 

@@ -6,12 +6,12 @@
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
-use super::tiles::{PANEL, PANEL_VECTORS, TILE_ROWS, load_row, score_tile, store_row, value_tile};
-use super::{AttentionShape, HeadsView};
+use super::steps::{STATE, Score, Soften, SumValues};
+use super::tiles::{PANEL, TILE_ROWS};
+use super::{AttentionShape, HeadsView, wide};
 use crate::aligned::{FLOATS_PER_LINE, SharedMut};
 use crate::cpu::Scratch;
 use crate::isa::{Isa, Kernel};
-use crate::math::exp2_below_128;
 use crate::simd::{LANES, Simd, prefetch_read_l2};
 
 /// How the work is cut, from the shape only.
@@ -37,7 +37,11 @@ impl Plan {
         Self {
             block_queries: panels.div_ceil(query_blocks) * PANEL,
             query_blocks,
-            key_block: shape.keys.div_ceil(key_blocks).next_multiple_of(TILE_ROWS),
+            key_block: shape
+                .keys
+                .div_ceil(key_blocks)
+                .max(1)
+                .next_multiple_of(TILE_ROWS),
         }
     }
 }
@@ -73,9 +77,6 @@ pub(super) struct Block<'a, 'y> {
     pub(super) y: &'a SharedMut<'y, f32>,
 }
 
-/// Softmax so far of the queries of a panel: the largest score, then the sum of the weights.
-const STATE: usize = 2 * PANEL;
-
 impl Block<'_, '_> {
     /// Each step is a kernel of its own: the tiles need every register, and constants of another step would take some.
     pub(super) fn run(&self, scratch: &mut Scratch) {
@@ -88,13 +89,14 @@ impl Block<'_, '_> {
             .next_multiple_of(LANES)
             .max(depth.next_multiple_of(TILE_ROWS));
         let panel_len = rows * PANEL;
+        let at_once = if isa == Isa::Avx512 { wide::PANELS } else { 1 };
         let [queries, sums, states, keys, values, weights] = scratch.floats([
             panels * panel_len,
             panels * panel_len,
             panels * STATE,
-            key_block * depth,
+            key_block.next_multiple_of(wide::ROWS) * depth,
             key_block * depth.next_multiple_of(TILE_ROWS),
-            key_block * PANEL,
+            at_once * key_block * PANEL,
         ]);
         let panel_rows = |panel: usize| {
             let start = self.range.start + panel * PANEL;
@@ -116,44 +118,50 @@ impl Block<'_, '_> {
         }
         for start in (0..self.shape.keys).step_by(key_block) {
             let block = start..self.shape.keys.min(start + key_block);
-            let weights = &mut weights[..block.len() * PANEL];
             pack_keys(self.k, block.clone(), keys);
             pack_values(self.v, block.clone(), values);
             let next = block.end..self.shape.keys.min(block.end + key_block);
-            for panel in 0..panels {
-                prefetch_share(self.k, next.clone(), panel, panels);
-                prefetch_share(self.v, next.clone(), panel, panels);
-                let part = panel * panel_len..(panel + 1) * panel_len;
-                let (mut max, mut decay) = ([f32::MIN; PANEL], [0.0; PANEL]);
-                let queries = &queries[part.clone()];
+            let scores_len = block.len() * PANEL;
+            for first in (0..panels).step_by(at_once) {
+                let some = first..panels.min(first + at_once);
+                for panel in some.clone() {
+                    prefetch_share(self.k, next.clone(), panel, panels);
+                    prefetch_share(self.v, next.clone(), panel, panels);
+                }
+                let part = some.start * panel_len..some.end * panel_len;
+                let weights = &mut weights[..some.len() * scores_len];
+                let mut max = [f32::MIN; wide::PANELS * PANEL];
+                let mut decay = [0.0; wide::PANELS * PANEL];
                 isa.run(Score {
                     depth,
                     keys,
-                    queries,
+                    panel_len,
+                    queries: &queries[part.clone()],
+                    scores_len,
                     scores: weights,
                     max: &mut max,
                 });
                 if let Some(mask) = self.mask {
-                    add_mask(
-                        mask,
-                        self.shape.keys,
-                        panel_rows(panel),
-                        block.clone(),
-                        weights,
-                    );
-                    max = largest(weights);
+                    for (i, panel) in some.clone().enumerate() {
+                        let scores = &mut weights[i * scores_len..][..scores_len];
+                        let queries = panel_rows(panel);
+                        add_mask(mask, self.shape.keys, queries, block.clone(), scores);
+                        max[i * PANEL..][..PANEL].copy_from_slice(&largest(scores));
+                    }
                 }
-                let state = &mut states[panel * STATE..][..STATE];
                 isa.run(Soften {
                     max: &max,
-                    state,
+                    states: &mut states[some.start * STATE..some.end * STATE],
+                    scores_len,
                     scores: weights,
                     decay: &mut decay,
                 });
                 isa.run(SumValues {
                     depth,
                     values,
+                    scores_len,
                     weights,
+                    panel_len,
                     sums: &mut sums[part],
                     decay: &decay,
                 });
@@ -281,42 +289,6 @@ fn pack_values(v: Tokens<'_>, block: Range<usize>, packed: &mut [f32]) {
     }
 }
 
-/// Scores [keys][PANEL] of a panel of queries, and the largest of each query.
-struct Score<'a> {
-    depth: usize,
-    keys: &'a [f32],
-    queries: &'a [f32],
-    scores: &'a mut [f32],
-    max: &'a mut [f32; PANEL],
-}
-
-impl Kernel for Score<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let depth = self.depth;
-        let count = self.scores.len() / PANEL;
-        assert!(self.keys.len() >= count * depth && self.queries.len() >= depth * PANEL);
-        let (queries, max) = (self.queries.as_ptr(), self.max.as_mut_ptr());
-        for key in (0..count).step_by(TILE_ROWS) {
-            // SAFETY: `count` keys and scores and `depth` rows of queries are there, as asserted.
-            unsafe {
-                let keys = self.keys.as_ptr().add(key * depth);
-                let scores = self.scores.as_mut_ptr().add(key * PANEL);
-                match count - key {
-                    1 => score_tile::<S, 1>(s, depth, keys, queries, scores, max),
-                    2 => score_tile::<S, 2>(s, depth, keys, queries, scores, max),
-                    3 => score_tile::<S, 3>(s, depth, keys, queries, scores, max),
-                    4 => score_tile::<S, 4>(s, depth, keys, queries, scores, max),
-                    5 => score_tile::<S, 5>(s, depth, keys, queries, scores, max),
-                    _ => score_tile::<S, TILE_ROWS>(s, depth, keys, queries, scores, max),
-                }
-            }
-        }
-    }
-}
-
 /// Adds the mask of these queries and keys to their scores, which are in powers of two.
 fn add_mask(
     mask: &[f32],
@@ -341,83 +313,4 @@ fn largest(scores: &[f32]) -> [f32; PANEL] {
         }
     }
     max
-}
-
-/// Turns scores into weights 2^(score - max), adds them to the state's sums, and says what earlier sums decay by.
-struct Soften<'a> {
-    max: &'a [f32; PANEL],
-    state: &'a mut [f32],
-    scores: &'a mut [f32],
-    decay: &'a mut [f32; PANEL],
-}
-
-impl Kernel for Soften<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let (max_state, sum_state) = self.state.split_at_mut(PANEL);
-        let mut max = [s.splat(0.0); PANEL_VECTORS];
-        let mut sum = max;
-        for j in 0..PANEL_VECTORS {
-            let lanes = j * LANES..(j + 1) * LANES;
-            let before = s.read(&max_state[lanes.clone()]);
-            max[j] = s.max(before, s.read(&self.max[lanes.clone()]));
-            let decay = exp2_below_128(s, s.sub(before, max[j]));
-            sum[j] = s.mul(s.read(&sum_state[lanes.clone()]), decay);
-            s.write(&mut self.decay[lanes.clone()], decay);
-            s.write(&mut max_state[lanes], max[j]);
-        }
-        for row in self.scores.chunks_exact_mut(PANEL) {
-            // SAFETY: `row` has `PANEL` floats.
-            unsafe {
-                let mut weight = load_row(s, row.as_ptr());
-                for j in 0..PANEL_VECTORS {
-                    weight[j] = exp2_below_128(s, s.sub(weight[j], max[j]));
-                    sum[j] = s.add(sum[j], weight[j]);
-                }
-                store_row(s, row.as_mut_ptr(), weight);
-            }
-        }
-        for j in 0..PANEL_VECTORS {
-            s.write(&mut sum_state[j * LANES..], sum[j]);
-        }
-    }
-}
-
-/// Adds the weighted values of a block to the decayed sums [depth][PANEL].
-struct SumValues<'a> {
-    depth: usize,
-    values: &'a [f32],
-    weights: &'a [f32],
-    sums: &'a mut [f32],
-    decay: &'a [f32; PANEL],
-}
-
-impl Kernel for SumValues<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let count = self.weights.len() / PANEL;
-        let strip = count * TILE_ROWS;
-        let tiles = self.depth.div_ceil(TILE_ROWS);
-        assert!(self.values.len() >= tiles * strip);
-        assert!(self.sums.len() >= tiles * TILE_ROWS * PANEL);
-        for tile in 0..tiles {
-            // SAFETY: `tile` is inside both the values and the sums, and there are `count` weights.
-            unsafe {
-                let values = self.values.as_ptr().add(tile * strip);
-                let sums = self.sums.as_mut_ptr().add(tile * TILE_ROWS * PANEL);
-                value_tile(
-                    s,
-                    count,
-                    values,
-                    self.weights.as_ptr(),
-                    sums,
-                    self.decay.as_ptr(),
-                );
-            }
-        }
-    }
 }

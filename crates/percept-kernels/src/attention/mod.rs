@@ -1,7 +1,9 @@
 //! Attention without the score matrix.
 
 mod block;
+mod steps;
 mod tiles;
+mod wide;
 
 use block::{Block, Plan, Tokens};
 

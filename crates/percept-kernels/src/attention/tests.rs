@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::isa::Isa;
 use crate::reference;
 use crate::testing::{check, numbers, widen};
 
@@ -62,6 +63,30 @@ proptest! {
         check(&expected, 4e-6, |cpu, y| {
             attention(cpu, &shape, scale, views[0], views[1], views[2], mask.as_deref(), y);
         });
+    }
+}
+
+proptest! {
+    #[test]
+    fn attention_has_the_bits_of_avx2(
+        heads in 0usize..3, queries in 0usize..80, keys in 0usize..400, head_dim in 0usize..80, masked in any::<bool>(),
+    ) {
+        let shape = AttentionShape { batch: 1, heads, queries, keys, head_dim };
+        let [q, k, v] = [(1, queries), (2, keys), (3, keys)].map(|(seed, n)| numbers(seed, n * heads * head_dim));
+        let view = |x, tokens| HeadsView::dense(x, tokens, heads, head_dim);
+        // Some weights underflow, and some keys do not count.
+        let mut mask: Vec<f32> = numbers(4, queries * keys).iter().map(|x| 200.0 * x).collect();
+        mask.iter_mut().step_by(7).for_each(|x| *x = f32::NEG_INFINITY);
+        let answer = |isa| {
+            let cpu = Cpu::with_isa(2, isa).expect("it is supported");
+            let mut y = vec![f32::NAN; shape.out_len()];
+            let mask = masked.then_some(&mask[..]);
+            attention(&cpu, &shape, 0.3, view(&q, queries), view(&k, keys), view(&v, keys), mask, &mut y);
+            y.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+        };
+        if Isa::Avx512.is_supported() {
+            prop_assert_eq!(answer(Isa::Avx2), answer(Isa::Avx512));
+        }
     }
 }
 
