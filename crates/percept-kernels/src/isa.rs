@@ -21,7 +21,8 @@ pub enum Isa {
     /// The same, and dot products of bytes: AVX-512 VNNI on 256-bit vectors, or AVX-VNNI. Kernels on floats are those of
     /// [`Isa::Avx2`].
     Vnni,
-    /// The same, and matrix products and attention on vectors of 16 floats: AVX-512 F, DQ, VL and VNNI. Bits are those of [`Isa::Avx2`].
+    /// The same, and matrix products and attention on vectors of 16 floats: AVX-512 F, DQ, VL and VNNI. Bits are those of
+    /// [`Isa::Avx2`].
     Avx512,
 }
 

@@ -3,7 +3,7 @@
 //! A product `C[rows, columns] = A[rows, depth] * B[depth, columns]` runs on packed operands. A is cut into groups of
 //! [`TILE_ROWS`] rows, stored `[depth][4]`; B into panels of [`TILE_COLUMNS`] columns, stored `[depth][24]`, the last panel
 //! as narrow as whole vectors allow. A tile multiplies one group with one panel in registers. The panel stays in the
-//! first-level cache while the groups, which fit the second level, pass by.
+//! first-level cache while the groups, which fit the second level, pass by. With AVX-512 a tile takes several groups and two panels.
 
 pub(crate) mod blocking;
 pub(crate) mod columns;
@@ -14,6 +14,8 @@ pub(crate) mod product;
 pub(crate) mod thin;
 pub(crate) mod tile;
 pub(crate) mod wide;
+mod wide_product;
+pub(crate) mod wide_tile;
 
 pub use linear::{PackedLinear, linear};
 pub use matmul::{MatmulShape, matmul};

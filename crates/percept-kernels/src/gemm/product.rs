@@ -1,8 +1,8 @@
 //! The product of packed groups with packed panels, finished straight into its output.
 
 use super::pack::groups_len;
-use super::tile::{accumulate, for_tile_size, load, store};
-use super::wide::{self, PAIR_COLUMNS, Wide};
+use super::tile::{TILE_VECTORS, accumulate, for_tile_size, store};
+use super::wide_product::{MultiplyWide, panels_at_once};
 use super::{TILE_COLUMNS, TILE_ROWS};
 use crate::activation::Activation;
 use crate::aligned::FLOATS_PER_LINE;
@@ -28,22 +28,27 @@ pub(crate) struct Output<'a> {
     pub(crate) bias_axis: BiasAxis,
 }
 
-/// Rows of a wide tile.
-const WIDE_ROWS: usize = wide::GROUPS * TILE_ROWS;
+/// Columns between two requests for a row: lines of 16 floats that begin anywhere.
+const FETCH_COLUMNS: usize = TILE_COLUMNS - 1;
 /// Depth whose multiplications take as long as memory.
 const FETCH_DEPTH: usize = 192;
 
 impl Output<'_> {
     /// Asks for the lines of a tile, which may lie past the end.
     #[inline(always)]
-    fn fetch(&self, start: usize, columns: usize) {
-        for i in 0..TILE_ROWS {
+    pub(super) fn fetch(&self, start: usize, rows: usize, columns: usize) {
+        for i in 0..rows {
             let at = start + i * self.row_stride;
-            for column in [0, columns - 1] {
+            let mut column = 0;
+            loop {
                 prefetch_write(self.y.wrapping_add(at + column));
                 if let Some(residual) = self.epilogue.residual {
                     prefetch_read(residual.as_ptr().wrapping_add(at + column));
                 }
+                if column == columns - 1 {
+                    break;
+                }
+                column = (column + FETCH_COLUMNS).min(columns - 1);
             }
         }
     }
@@ -79,6 +84,13 @@ pub(crate) struct DepthPart {
     pub(crate) depth: usize,
     pub(crate) first: bool,
     pub(crate) last: bool,
+}
+
+impl DepthPart {
+    /// How many rows ahead to ask for the output: short sums are over before memory answers.
+    pub(super) fn rows_ahead(&self) -> usize {
+        TILE_ROWS * (FETCH_DEPTH / self.depth)
+    }
 }
 
 /// Cache lines to ask for while the multiplications run: rows of lines, a few after each tile.
@@ -141,14 +153,24 @@ impl Prefetch {
 pub(crate) struct Panel<'a> {
     /// As wide as the pieces need, of the depth at hand.
     pub(crate) values: &'a [f32],
-    /// The output's column, for the bias, that the panel begins with.
+    /// Where in a bias of columns the panel begins. Panels side by side in the output are so in the bias.
     pub(crate) column: usize,
     pub(crate) pieces: &'a [Piece],
 }
 
 impl Panel<'_> {
-    fn columns(&self) -> usize {
+    pub(super) fn columns(&self) -> usize {
         self.pieces.iter().map(|piece| piece.len).sum()
+    }
+
+    /// Its width in vectors.
+    pub(super) fn vectors(&self) -> usize {
+        self.columns().div_ceil(LANES)
+    }
+
+    /// Whether its columns are whole vectors side by side in the output.
+    pub(super) fn is_whole(&self) -> bool {
+        self.pieces.len() == 1 && self.columns().is_multiple_of(LANES)
     }
 }
 
@@ -174,165 +196,166 @@ pub(crate) unsafe fn multiply_panels<S: Simd>(
 ) {
     let mut rest = panels;
     while !rest.is_empty() {
-        let (at_once, wide) = match (s.wide(), rest) {
-            (Some(wide), [first, second, ..])
-                if first.columns() > TILE_COLUMNS - LANES
-                    && second.columns() > TILE_COLUMNS - LANES =>
-            {
-                (2, Some(wide))
-            }
-            _ => (1, None),
+        let at_once = if s.wide().is_some() {
+            panels_at_once(rest)
+        } else {
+            1
         };
         let (panels, after) = rest.split_at(at_once);
-        s.call(MultiplyPanels {
-            groups,
-            rows,
-            panels,
-            wide,
-            part,
-            output,
-            row,
-            prefetch,
-        });
         rest = after;
+        if let Some(wide) = s.wide() {
+            s.call(MultiplyWide {
+                wide,
+                groups,
+                rows,
+                panels,
+                part,
+                output,
+                row,
+                prefetch,
+            });
+        } else {
+            s.call(MultiplyPanel {
+                groups,
+                rows,
+                panel: &panels[0],
+                part,
+                output,
+                row,
+                prefetch,
+            });
+        }
     }
 }
 
-/// The arguments of [`multiply_panels`], whose caller vouches for them: one panel, or two of three vectors each and what
-/// multiplies them together.
-struct MultiplyPanels<'a> {
+/// The arguments of [`multiply_panels`], whose caller vouches for them, with one panel.
+struct MultiplyPanel<'a> {
     groups: &'a [f32],
     rows: usize,
-    panels: &'a [Panel<'a>],
-    wide: Option<Wide>,
+    panel: &'a Panel<'a>,
     part: DepthPart,
     output: &'a Output<'a>,
     row: usize,
     prefetch: &'a mut Prefetch,
 }
 
-impl Kernel for MultiplyPanels<'_> {
+impl Kernel for MultiplyPanel<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let MultiplyPanels {
+        let MultiplyPanel {
             groups,
             rows,
-            panels,
-            wide,
+            panel,
             part,
             output,
             row,
             prefetch,
         } = self;
         debug_assert!(groups.len() >= groups_len(rows, part.depth));
-        let activation = output.epilogue.activation;
-        let curved = part.last && is_curved(activation);
-        // Short sums are over before memory answers: then ask for later tiles.
-        let ahead = TILE_ROWS * (FETCH_DEPTH / part.depth);
+        let curved = part.last && is_curved(output.epilogue.activation);
+        let ahead = part.rows_ahead();
+        let (pieces, b) = (panel.pieces, panel.values.as_ptr());
+        let (columns, vectors) = (panel.columns(), panel.vectors());
+        debug_assert!(panel.values.len() >= vectors * LANES * part.depth);
+        let whole = panel.is_whole();
         let mut tile = [0.0; TILE_ROWS * TILE_COLUMNS];
-        let mut pair = [0.0; WIDE_ROWS * PAIR_COLUMNS];
-        let mut done = 0;
-        while done < rows {
+        for done in (0..rows).step_by(TILE_ROWS) {
             let count = (rows - done).min(TILE_ROWS);
             let a = groups[done * part.depth..].as_ptr();
-            let row_of_pair = done % WIDE_ROWS;
-            if let (Some(wide), [first, second]) = (wide, panels)
-                && row_of_pair == 0
-            {
-                let groups = (rows - done).div_ceil(TILE_ROWS).min(wide::GROUPS);
-                let panels = [first.values.as_ptr(), second.values.as_ptr()];
-                let to = pair.as_mut_ptr();
-                // SAFETY: groups are packed to whole ones, and both panels have three vectors of this depth.
-                unsafe { wide.multiply_pair::<0>(part.depth, a, groups, panels, to, PAIR_COLUMNS) };
-            }
-            for (index, panel) in panels.iter().enumerate() {
-                let (pieces, b) = (panel.pieces, panel.values.as_ptr());
-                let columns = panel.columns();
-                let vectors = columns.div_ceil(LANES);
-                debug_assert!(panel.values.len() >= vectors * LANES * part.depth);
-                let whole = pieces.len() == 1 && columns == vectors * LANES;
-                let at = (row + done, panel.column);
-                // SAFETY: the operands are as long as the caller promises, and so is the output.
-                unsafe {
-                    let start = pieces[0].offset + (row + done) * output.row_stride;
-                    // Past the last row follow the next panel's first ones.
-                    let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
-                    let next = pieces[0].offset + turns * panels.len() * TILE_COLUMNS;
-                    output.fetch(next + (row + next_row) * output.row_stride, columns);
-                    for_tile_size!(count, vectors, |ROWS, VECTORS| {
-                        let sums = if wide.is_some() {
-                            let place = row_of_pair * PAIR_COLUMNS + index * TILE_COLUMNS;
-                            let sums = pair.as_ptr().add(place);
-                            load::<S, ROWS, VECTORS>(s, sums, PAIR_COLUMNS)
-                        } else {
-                            accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b)
-                        };
-                        if whole {
-                            let sums = finish_sums(s, sums, output, start, at, part);
-                            if curved {
-                                store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
-                            } else {
-                                store(s, sums, output.y.add(start), output.row_stride, false);
-                            }
-                        } else {
+            let at = (row + done, panel.column);
+            // SAFETY: the operands are as long as the caller promises, and so is the output.
+            unsafe {
+                let start = pieces[0].offset + (row + done) * output.row_stride;
+                // Past the last row follow the next panel's first ones.
+                let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
+                let next = pieces[0].offset + turns * TILE_COLUMNS;
+                output.fetch(
+                    next + (row + next_row) * output.row_stride,
+                    TILE_ROWS,
+                    columns,
+                );
+                for_tile_size!(count, vectors, |ROWS, VECTORS| {
+                    let sums = accumulate::<S, ROWS, VECTORS>(s, part.depth, a, b);
+                    if whole {
+                        let sums = finish_sums(s, sums, output, start, at, part);
+                        if curved {
                             store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
+                        } else {
+                            store(s, sums, output.y.add(start), output.row_stride, false);
                         }
-                    });
-                    if !whole {
-                        for piece in pieces {
-                            finish_piece(s, &tile, count, output, at, piece, part);
-                        }
-                    } else if curved {
-                        let y = output.y.add(start);
-                        // Spelled out, so that the loops over the common ones have no match inside.
-                        let stride = output.row_stride;
-                        match activation {
-                            Activation::Silu => {
-                                activate(s, &tile, y, stride, count, vectors, Activation::Silu)
-                            }
-                            Activation::Gelu => {
-                                activate(s, &tile, y, stride, count, vectors, Activation::Gelu)
-                            }
-                            other => activate(s, &tile, y, stride, count, vectors, other),
-                        }
+                    } else {
+                        store(s, sums, tile.as_mut_ptr(), TILE_COLUMNS, false);
                     }
+                });
+                if !whole {
+                    for piece in pieces {
+                        finish_piece(s, &tile, TILE_COLUMNS, count, output, at, piece, part);
+                    }
+                } else if curved {
+                    let y = output.y.add(start);
+                    activate(s, &tile, TILE_COLUMNS, y, count, vectors, output);
                 }
-                prefetch.step();
             }
-            done += count;
+            prefetch.step();
         }
     }
 }
 
-fn is_curved(activation: Activation) -> bool {
+pub(super) fn is_curved(activation: Activation) -> bool {
     !matches!(activation, Activation::Identity | Activation::Relu)
 }
 
-/// Applies a curved activation to a tile on its way to the output.
+/// Applies the output's curved activation to a tile on its way there.
 ///
 /// A loop of its own: in every tile size it would be most of the code, and together with the other steps there would be
 /// too few vectors in flight at a time.
+///
+/// # Safety
+/// `y` must be valid for writing `rows` rows of as many vectors, and the tile as long.
 #[inline(always)]
-unsafe fn activate<S: Simd>(
+pub(super) unsafe fn activate<S: Simd>(
     s: S,
-    tile: &[f32; TILE_ROWS * TILE_COLUMNS],
+    tile: &[f32],
+    tile_stride: usize,
     y: *mut f32,
-    stride: usize,
     rows: usize,
     vectors: usize,
-    activation: Activation,
+    output: &Output<'_>,
 ) {
     for i in 0..rows {
-        // SAFETY: the tile lies in the output, by the contract of `multiply_panels`.
-        unsafe {
-            let (from, to) = (tile.as_ptr().add(i * TILE_COLUMNS), y.add(i * stride));
-            match vectors {
-                1 => activate_vectors::<S, 1>(s, from, to, activation),
-                2 => activate_vectors::<S, 2>(s, from, to, activation),
-                _ => activate_vectors::<S, 3>(s, from, to, activation),
+        for j in (0..vectors).step_by(TILE_VECTORS) {
+            let from = tile[i * tile_stride + j * LANES..].as_ptr();
+            // SAFETY: as the caller promises.
+            unsafe {
+                let (to, count) = (y.add(i * output.row_stride + j * LANES), vectors - j);
+                // Spelled out, so that the loops over the common ones have no match inside.
+                match output.epilogue.activation {
+                    Activation::Silu => activate_up_to_3(s, from, to, count, Activation::Silu),
+                    Activation::Gelu => activate_up_to_3(s, from, to, count, Activation::Gelu),
+                    other => activate_up_to_3(s, from, to, count, other),
+                }
             }
+        }
+    }
+}
+
+/// Applies an activation to the first three of `count` vectors side by side, or to all.
+#[inline(always)]
+unsafe fn activate_up_to_3<S: Simd>(
+    s: S,
+    from: *const f32,
+    to: *mut f32,
+    count: usize,
+    activation: Activation,
+) {
+    // SAFETY: passed on from the caller.
+    unsafe {
+        match count {
+            1 => activate_vectors::<S, 1>(s, from, to, activation),
+            2 => activate_vectors::<S, 2>(s, from, to, activation),
+            _ => activate_vectors::<S, 3>(s, from, to, activation),
         }
     }
 }
@@ -424,10 +447,14 @@ unsafe fn add_tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
 }
 
 /// Finishes the columns of one piece from a stored tile.
+///
+/// # Safety
+/// As for [`multiply_panels`], which the piece belongs to.
 #[inline(always)]
-unsafe fn finish_piece<S: Simd>(
+pub(super) unsafe fn finish_piece<S: Simd>(
     s: S,
     tile: &[f32],
+    tile_stride: usize,
     rows: usize,
     output: &Output<'_>,
     (row, column): (usize, usize),
@@ -443,7 +470,7 @@ unsafe fn finish_piece<S: Simd>(
             // than their `n` columns are touched.
             unsafe {
                 let y = output.y.add(at);
-                let mut sum = s.load_first(tile[i * TILE_COLUMNS + tile_column..].as_ptr(), n);
+                let mut sum = s.load_first(tile[i * tile_stride + tile_column..].as_ptr(), n);
                 if output.holds_sums(part) {
                     sum = s.add(sum, s.load_first(y, n));
                 }

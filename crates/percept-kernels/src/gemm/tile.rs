@@ -134,26 +134,6 @@ pub(crate) unsafe fn store<S: Simd, const ROWS: usize, const VECTORS: usize>(
     }
 }
 
-/// A tile that was stored.
-///
-/// # Safety
-/// `from` must be valid for reading `ROWS` rows of `8 * VECTORS` floats, `stride` apart.
-#[inline(always)]
-pub(crate) unsafe fn load<S: Simd, const ROWS: usize, const VECTORS: usize>(
-    s: S,
-    from: *const f32,
-    stride: usize,
-) -> [[S::V; VECTORS]; ROWS] {
-    let mut sums = [[s.splat(0.0); VECTORS]; ROWS];
-    for i in 0..ROWS {
-        for j in 0..VECTORS {
-            // SAFETY: inside the tile that the caller gives.
-            sums[i][j] = unsafe { s.load(from.add(i * stride + j * LANES)) };
-        }
-    }
-    sums
-}
-
 /// Expands to `$body` with the constants `$rows` and `$vectors` bound to the run-time tile size.
 ///
 /// `$rows` is 1..=4 and `$vectors` 1..=3; larger values count as the largest.

@@ -1,16 +1,9 @@
-//! The register tile of CPUs with AVX-512: two groups of rows times two panels of B, which are three vectors of 16 floats.
+//! Proof of AVX-512, and products of rows that lie anywhere with 16 columns.
 //!
-//! The middle vector is the end of one panel and the beginning of the other, so layouts are those of every instruction set.
-//! Sums go through the depth in the same order as in [`tile`](super::tile), so bits are those of AVX2 too.
+//! Sums go through the depth in the same order as in [`tile`](super::tile), so bits are those of AVX2.
 
-use super::tile::{TILE_COLUMNS, TILE_ROWS};
-
-/// Groups of rows that share what is read of the panels: a pair of them fills the first-level cache.
-pub(crate) const GROUPS: usize = 2;
 /// Rows of a tile that is one vector wide.
 pub(crate) const ROWS: usize = 12;
-/// Columns of two panels.
-pub(crate) const PAIR_COLUMNS: usize = 2 * TILE_COLUMNS;
 
 /// A row of a product: where its numbers of A begin, and where it is added to.
 #[derive(Clone, Copy, Debug)]
@@ -30,35 +23,6 @@ impl Wide {
     /// The CPU must have AVX-512 F, DQ and VL.
     pub(crate) unsafe fn new() -> Wide {
         Wide(())
-    }
-
-    /// Multiplies up to [`GROUPS`] groups of four rows, each `[depth][4]`, with two panels, each `[depth][24]`, and writes
-    /// their rows of 48 floats, `row_stride` apart. Asks for what follows the groups, `AHEAD` floats on, unless that is 0.
-    ///
-    /// # Safety
-    /// `groups` must be valid for reading `4 * depth` floats for each of `count` groups, the panels for `24 * depth`; `to` for
-    /// writing the rows.
-    #[inline(always)]
-    pub(crate) unsafe fn multiply_pair<const AHEAD: usize>(
-        self,
-        depth: usize,
-        groups: *const f32,
-        count: usize,
-        panels: [*const f32; 2],
-        to: *mut f32,
-        row_stride: usize,
-    ) {
-        #[cfg(target_arch = "x86_64")]
-        // SAFETY: `self` proves the instruction set; the rest is passed on from the caller.
-        unsafe {
-            if count == GROUPS {
-                avx512::multiply_pair::<GROUPS, AHEAD>(depth, groups, panels, to, row_stride)
-            } else {
-                avx512::multiply_pair::<1, AHEAD>(depth, groups, panels, to, row_stride)
-            }
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        unreachable!("there is no proof of AVX-512 on this architecture");
     }
 
     /// `Y = leaky(Y0 + A B)` for a tile of [`ROWS`] rows and 16 columns. `Y0` is the bias, the same for all rows, or what Y
@@ -131,56 +95,8 @@ mod avx512 {
     use std::arch::x86_64::*;
     use std::hint::black_box;
 
-    use super::{ROWS, ScatteredRow, TILE_COLUMNS, TILE_ROWS};
-    use crate::simd::{LANES, prefetch_read};
-
-    /// Vectors of 16 floats in a row of the tile.
-    const VECTORS: usize = 3;
-    /// Depth steps between two requests for lines of A: those that take one line.
-    const STEPS_PER_LINE: usize = 4;
-
-    /// The sums of some groups of rows.
-    type Sums<const GROUPS: usize> = [[[__m512; VECTORS]; TILE_ROWS]; GROUPS];
-
-    /// # Safety
-    /// As for [`Wide::multiply_pair`](super::Wide::multiply_pair), on a CPU with AVX-512 F, DQ and VL.
-    #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-    pub(super) unsafe fn multiply_pair<const GROUPS: usize, const AHEAD: usize>(
-        depth: usize,
-        groups: *const f32,
-        [left, right]: [*const f32; 2],
-        to: *mut f32,
-        row_stride: usize,
-    ) {
-        let mut sums: Sums<GROUPS> = [[[_mm512_setzero_ps(); VECTORS]; TILE_ROWS]; GROUPS];
-        let whole = depth - depth % STEPS_PER_LINE;
-        for first in (0..whole).step_by(STEPS_PER_LINE) {
-            if AHEAD > 0 {
-                for group in 0..GROUPS {
-                    prefetch_read(groups.wrapping_add(AHEAD + (group * depth + first) * TILE_ROWS));
-                }
-            }
-            for step in 0..STEPS_PER_LINE {
-                // SAFETY: the caller gives `depth` steps of all operands.
-                unsafe { rank_one(depth, first + step, groups, left, right, &mut sums) };
-            }
-        }
-        for step in whole..depth {
-            // SAFETY: as above.
-            unsafe { rank_one(depth, step, groups, left, right, &mut sums) };
-        }
-        for group in 0..GROUPS {
-            for i in 0..TILE_ROWS {
-                for j in 0..VECTORS {
-                    // SAFETY: inside the rows that the caller gives.
-                    unsafe {
-                        let row = to.add((group * TILE_ROWS + i) * row_stride);
-                        _mm512_storeu_ps(row.add(j * 2 * LANES), sums[group][i][j]);
-                    }
-                }
-            }
-        }
-    }
+    use super::{ROWS, ScatteredRow};
+    use crate::simd::LANES;
 
     /// # Safety
     /// As for [`Wide::multiply_rows`](super::Wide::multiply_rows), on a CPU with AVX-512 F.
@@ -269,52 +185,14 @@ mod avx512 {
         }
         (sum, CHAINS * 2 * LANES)
     }
-
-    /// One depth step: adds the outer product of a column of A and a row of both panels.
-    ///
-    /// # Safety
-    /// Readable: `step < depth` steps of all operands.
-    #[inline]
-    #[target_feature(enable = "avx512f,avx512dq,avx512vl")]
-    unsafe fn rank_one<const GROUPS: usize>(
-        depth: usize,
-        step: usize,
-        groups: *const f32,
-        left: *const f32,
-        right: *const f32,
-        sums: &mut Sums<GROUPS>,
-    ) {
-        // SAFETY: the caller gives whole rows of both panels.
-        let columns = unsafe {
-            let (left, right) = (
-                left.add(step * TILE_COLUMNS),
-                right.add(step * TILE_COLUMNS),
-            );
-            let end = _mm512_castps256_ps512(_mm256_loadu_ps(left.add(2 * LANES)));
-            [
-                _mm512_loadu_ps(left),
-                _mm512_insertf32x8::<1>(end, _mm256_loadu_ps(right)),
-                _mm512_loadu_ps(right.add(LANES)),
-            ]
-        };
-        for group in 0..GROUPS {
-            for i in 0..TILE_ROWS {
-                // SAFETY: the caller gives 4 floats of each group for each step.
-                let row = unsafe { *groups.add((group * depth + step) * TILE_ROWS + i) };
-                let row = _mm512_set1_ps(row);
-                for j in 0..VECTORS {
-                    sums[group][i][j] = _mm512_fmadd_ps(row, columns[j], sums[group][i][j]);
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
-    use crate::conv::{ConvAlgorithm, ConvShape, PackedConv, conv2d};
+    use crate::activation::Activation;
+    use crate::conv::{ConvAlgorithm, ConvShape, PackedConv, conv2d, supports};
     use crate::epilogue::Epilogue;
     use crate::gemm::{PackedLinear, linear};
     use crate::testing::numbers;
@@ -327,15 +205,31 @@ mod tests {
         })
     }
 
+    /// An epilogue whose parts are there or not.
+    fn epilogue<'a>(
+        bias: &'a [f32],
+        residual: &'a [f32],
+        parts: [bool; 2],
+        activation: usize,
+    ) -> Epilogue<'a> {
+        Epilogue {
+            bias: parts[0].then_some(bias),
+            residual: parts[1].then_some(residual),
+            residual_in_place: false,
+            activation: [Activation::Identity, Activation::Relu, Activation::Silu][activation],
+        }
+    }
+
     proptest! {
         #[test]
-        fn products_have_the_bits_of_avx2(m in 1usize..40, k in 1usize..70, n in 1usize..130) {
-            let (x, weight, bias) = (numbers(1, m * k), numbers(2, n * k), numbers(3, n));
+        fn products_have_the_bits_of_avx2(
+            m in 0usize..40, k in 1usize..300, n in 0usize..130, parts in any::<[bool; 2]>(), activation in 0usize..3,
+        ) {
+            let (x, weight, bias, residual) = (numbers(1, m * k), numbers(2, n * k), numbers(3, n), numbers(4, m * n));
             let answers = cpus().map(|cpus| cpus.map(|cpu| {
                 let weights = PackedLinear::pack(&cpu, &weight, n, k);
                 let mut y = vec![f32::NAN; m * n];
-                let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
-                linear(&cpu, &weights, &x, epilogue, &mut y);
+                linear(&cpu, &weights, &x, epilogue(&bias, &residual, parts, activation), &mut y);
                 y
             }));
             if let Some([narrow, wide]) = answers {
@@ -345,31 +239,38 @@ mod tests {
 
         #[test]
         fn convolutions_have_the_bits_of_avx2(
-            channels in 1usize..20, outputs in 1usize..40, width in 3usize..60, batch in 1usize..3,
+            channels in 1usize..20, outputs in 1usize..40, size in (3usize..20, 3usize..60), batch in 0usize..4,
+            window in (0usize..4, 1usize..4), parts in any::<[bool; 2]>(), activation in 0usize..3,
         ) {
+            let ((height, width), (kernel, stride)) = (size, (2 * window.0 + 1, window.1));
             let shape = ConvShape {
                 batch,
                 in_channels: channels,
-                height: 13,
+                height,
                 width,
                 out_channels: outputs,
-                kernel: [3, 3],
-                stride: [1, 1],
-                padding: [1, 1],
+                kernel: [kernel; 2],
+                stride: [stride; 2],
+                padding: [kernel / 2; 2],
                 dilation: [1, 1],
                 groups: 1,
             };
-            let x = numbers(1, batch * channels * 13 * width);
-            let weight = numbers(2, outputs * channels * 9);
-            for algorithm in [ConvAlgorithm::ImplicitGemm, ConvAlgorithm::Winograd4] {
+            let x = numbers(1, batch * channels * height * width);
+            let weight = numbers(2, shape.weight_len());
+            let (bias, residual) = (numbers(3, outputs), numbers(4, batch * outputs * shape.out_pixels()));
+            let algorithms = [
+                ConvAlgorithm::Pointwise, ConvAlgorithm::ImplicitGemm, ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4,
+            ];
+            for algorithm in algorithms.into_iter().filter(|&algorithm| supports(&shape, algorithm)) {
                 let answers = cpus().map(|cpus| cpus.map(|cpu| {
                     let weights = PackedConv::pack(&cpu, &shape, algorithm, &weight);
-                    let mut y = vec![f32::NAN; batch * outputs * shape.out_pixels()];
-                    conv2d(&cpu, &shape, &weights, &x, None, Epilogue::default(), &mut y);
+                    let mut y = vec![f32::NAN; residual.len()];
+                    let epilogue = epilogue(&bias, &residual, parts, activation);
+                    conv2d(&cpu, &shape, &weights, &x, None, epilogue, &mut y);
                     y
                 }));
                 if let Some([narrow, wide]) = answers {
-                    prop_assert_eq!(narrow, wide);
+                    prop_assert_eq!(narrow, wide, "{:?}", algorithm);
                 }
             }
         }

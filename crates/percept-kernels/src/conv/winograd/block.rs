@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::multiply::Panel;
+use super::multiply::{Panel, multiply_wide};
 use super::prefetch::{Prefetcher, Purpose};
 use super::source::{BORDER_ROW, Source};
 use super::target::{Clipped, Target, Whole};
@@ -13,6 +13,7 @@ use crate::activation::Activation;
 use crate::aligned::{FLOATS_PER_LINE, SharedMut};
 use crate::conv::ConvShape;
 use crate::epilogue::Epilogue;
+use crate::gemm::wide_tile::Columns;
 use crate::simd::{LANES, Simd};
 
 /// What the blocks of one convolution share.
@@ -181,28 +182,28 @@ impl Job<'_> {
             let panel_stride = self.buffers.panel_stride;
             let mut next = 0;
             while next < panels.count() {
-                let pair = s.wide().filter(|_| panels.are_full(next..next + 2));
+                let place = position * self.buffers.v_stride + next * panel_stride;
                 // SAFETY: V and M hold these panels and rows by the definition of `Buffers`.
                 unsafe {
                     let to = m.add(position * self.buffers.m_stride + panels.tiles(next).start);
                     let panel = Panel {
-                        values: v.add(position * self.buffers.v_stride + next * panel_stride),
+                        values: v.add(place),
                         channels: self.shape.in_channels,
                         vectors: panels.vectors(next),
                     };
                     let fetch = &mut prefetchers;
-                    if let Some(wide) = pair {
-                        let stride = panel_stride;
-                        panel.multiply_pair(
-                            wide,
-                            stride,
-                            filters,
-                            groups.len(),
-                            to,
-                            row_stride,
-                            fetch,
+                    if let Some(wide) = s.wide() {
+                        let second = panels.second_of_pair(next);
+                        let columns = Columns {
+                            panels: [panel.values, panel.values.wrapping_add(panel_stride)],
+                            vectors: [panel.vectors, second],
+                        };
+                        let channels = panel.channels;
+                        let count = groups.len();
+                        multiply_wide(
+                            wide, columns, channels, filters, count, to, row_stride, fetch,
                         );
-                        next += 2;
+                        next += 1 + usize::from(second > 0);
                     } else {
                         panel.multiply(s, filters, groups.len(), to, row_stride, fetch);
                         next += 1;

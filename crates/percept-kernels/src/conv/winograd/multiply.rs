@@ -2,11 +2,48 @@
 
 use super::prefetch::Prefetcher;
 use crate::gemm::tile::{TILE_ROWS, accumulate_fetching, store};
-use crate::gemm::wide::{self, Wide};
+use crate::gemm::wide::Wide;
+use crate::gemm::wide_tile::{Columns, Finish};
 use crate::simd::Simd;
 
 /// Floats between the filters in use and those being fetched: transformed filters are larger than the caches.
 const FILTERS_AHEAD: usize = 2048;
+
+/// Multiplies one panel of V, or two side by side, with `groups` groups of filters on wide vectors, as [`Panel::multiply`] does.
+///
+/// # Safety
+/// As for [`Panel::multiply`], of all panels.
+#[inline(always)]
+pub(super) unsafe fn multiply_wide(
+    wide: Wide,
+    columns: Columns,
+    channels: usize,
+    filters: *const f32,
+    groups: usize,
+    to: *mut f32,
+    row_stride: usize,
+    prefetchers: &mut [Prefetcher],
+) {
+    let panels = columns.vectors.iter().filter(|&&vectors| vectors > 0);
+    let panels = panels.count();
+    let mut group = 0;
+    while group < groups {
+        let left = groups - group;
+        // SAFETY: the caller vouches for the panels, all groups and rows.
+        unsafe {
+            let filters = filters.add(group * TILE_ROWS * channels);
+            let finish = Finish::store(to.add(group * TILE_ROWS * row_stride), row_stride);
+            wide.multiply_tile(channels, filters, left, columns, FILTERS_AHEAD, &finish);
+        }
+        let count = columns.groups(left);
+        for prefetcher in prefetchers.iter_mut() {
+            for _ in 0..count * panels {
+                prefetcher.step();
+            }
+        }
+        group += count;
+    }
+}
 
 /// One panel of V at one position.
 #[derive(Clone, Copy)]
@@ -40,45 +77,6 @@ impl Panel {
                 2 => self.multiply_by::<S, 2>(s, filters, groups, to, row_stride, prefetchers),
                 _ => self.multiply_by::<S, 3>(s, filters, groups, to, row_stride, prefetchers),
             }
-        }
-    }
-
-    /// [`Panel::multiply`] for this panel and another `stride` floats behind it, both of three vectors: rows have the products
-    /// of both.
-    ///
-    /// # Safety
-    /// As for [`Panel::multiply`], of two panels, and with 48 floats writable at each row.
-    #[inline(always)]
-    pub(super) unsafe fn multiply_pair(
-        self,
-        wide: Wide,
-        stride: usize,
-        filters: *const f32,
-        groups: usize,
-        to: *mut f32,
-        row_stride: usize,
-        prefetchers: &mut [Prefetcher],
-    ) {
-        let mut group = 0;
-        while group < groups {
-            let count = (groups - group).min(wide::GROUPS);
-            // SAFETY: the caller vouches for both panels, all groups and rows.
-            unsafe {
-                wide.multiply_pair::<FILTERS_AHEAD>(
-                    self.channels,
-                    filters.add(group * TILE_ROWS * self.channels),
-                    count,
-                    [self.values, self.values.add(stride)],
-                    to.add(group * TILE_ROWS * row_stride),
-                    row_stride,
-                );
-            }
-            for prefetcher in prefetchers.iter_mut() {
-                for _ in 0..2 * count {
-                    prefetcher.step();
-                }
-            }
-            group += count;
         }
     }
 

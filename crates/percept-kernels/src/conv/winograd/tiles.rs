@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use crate::conv::ConvShape;
 use crate::gemm::tile::{TILE_COLUMNS, TILE_VECTORS};
+use crate::gemm::wide_tile::Columns;
 use crate::simd::LANES;
 
 /// Tiles of the widest panel of V: those that one register tile multiplies together.
@@ -38,10 +39,14 @@ impl Panels {
         self.vectors / self.count + usize::from(panel < self.vectors % self.count)
     }
 
-    /// Whether there are these panels, and each has as many vectors as a panel can have.
+    /// Vectors of the panel that a wide tile takes together with this one; 0 if it takes none.
     #[inline(always)]
-    pub(super) fn are_full(&self, mut panels: Range<usize>) -> bool {
-        panels.end <= self.count && panels.all(|panel| self.vectors(panel) == TILE_VECTORS)
+    pub(super) fn second_of_pair(&self, panel: usize) -> usize {
+        if panel + 1 == self.count {
+            return 0;
+        }
+        let pair = [self.vectors(panel), self.vectors(panel + 1)];
+        if Columns::fit(pair) { pair[1] } else { 0 }
     }
 
     /// The tiles of a panel, counted within the block.
