@@ -1,6 +1,10 @@
 //! Studies: what a network's report compares, as data. A study is rows of settings, what is measured of each, and what a
 //! published text says; the command reads it without knowing the network.
 
+pub mod pipeline;
+
+use pipeline::PipelineStudy;
+
 /// A comparison over settings of a network.
 #[derive(Clone, Copy, Debug)]
 pub struct Study {
@@ -38,6 +42,8 @@ pub enum Measured {
     Inference(InferenceStudy),
     /// Ways to quantise trained weights, judged by the network's metric; it has no rows of settings.
     Quantized(QuantizeStudy),
+    /// A whole pipeline, from files to moved parameters, held against a published text; it has no rows of settings.
+    Pipeline(PipelineStudy),
 }
 
 /// Where the time and the memory of an inference are, held against a published profile.
@@ -263,6 +269,7 @@ mod tests {
 
     use crate::{Settings, zoo};
 
+    use super::pipeline::Cost;
     use super::*;
 
     /// Studies are data that nobody compiles: they must name settings, rows and scopes that exist.
@@ -347,6 +354,24 @@ mod tests {
                         }
                     }
                 }
+            }
+            if let Measured::Pipeline(pipeline) = study.measured {
+                assert!(entry.course.is_some(), "{}: nothing teaches it", study.name);
+                let model = entry.build(&Settings::none()).unwrap();
+                let course = entry.course.expect("asked above");
+                let lesson = (course.lesson)(&model, &Default::default()).unwrap();
+                let graph = &lesson.graphs()[0].graph;
+                for scope in pipeline.components.iter().flat_map(|c| c.scopes) {
+                    let mut nodes = graph.nodes().iter();
+                    assert!(nodes.any(|node| node.name.starts_with(scope)), "{scope}");
+                }
+                for stage in pipeline.stages {
+                    if let Cost::Component(at) = stage.cost {
+                        assert!(at < pipeline.components.len(), "{}", stage.name);
+                    }
+                }
+                let stages = pipeline.share.stages.iter();
+                assert!({ stages }.all(|stage| *stage < pipeline.stages.len()));
             }
             if let Measured::Steps(steps) = study.measured {
                 let rows = steps

@@ -9,7 +9,7 @@ use percept_engine::{Program, Recording};
 
 use crate::parameters::InitialParameters;
 use crate::stepper::{StepInputs, Stepper};
-use crate::{BatchStream, Learner, TrainConfig, TrainError};
+use crate::{BatchStream, Learner, RunState, Snapshot, TrainConfig, TrainError};
 
 /// A learner's step that can be repeated at will.
 pub struct Probe(Stepper);
@@ -49,6 +49,30 @@ impl Probe {
         batches: &mut BatchStream<'_>,
     ) -> Result<Option<Batch>, TrainError> {
         batches.next(&mut self.0)
+    }
+
+    /// A checkpoint of it.
+    pub fn snapshot(
+        &mut self,
+        learner: &Learner,
+        config: &TrainConfig,
+    ) -> Result<Snapshot, TrainError> {
+        Ok(Snapshot {
+            state: RunState {
+                model: learner.describe(),
+                config: serde_json::Value::Null,
+                optimiser: serde_json::Value::Null,
+                schedule: config.schedule.clone(),
+                seed: config.seed,
+                step: 0,
+                position: Position::default(),
+                best: None,
+                unimproved: 0,
+            },
+            card: Some(learner.card.clone()),
+            plan: None,
+            tensors: self.0.state()?,
+        })
     }
 
     /// What runs the step.

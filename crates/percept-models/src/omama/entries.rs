@@ -1,6 +1,7 @@
 //! O-MaMa in the zoo.
 
 use super::lesson::{SMALL_PAIRS, WHOLE_PAIRS};
+use super::report::{REPORT, SMALL_REPORT};
 use super::{FEATURES, MatchHead, Matcher, OMama, POOLS, PairIntake};
 use crate::dinov2::DinoV2;
 use crate::zoo::{Entry, Parts};
@@ -80,7 +81,8 @@ pub(crate) static ENTRIES: &[Entry] = &[
         &WHOLE,
         |_, settings| build(settings, EGO, EXO),
     )
-    .taught_by(WHOLE_PAIRS),
+    .taught_by(WHOLE_PAIRS)
+    .studied(REPORT),
     Entry::new(
         "omama-small",
         "O-MaMa on DINOv2 ViT-S/14, for pictures of 224x224 and 224x392",
@@ -88,6 +90,7 @@ pub(crate) static ENTRIES: &[Entry] = &[
         |_, settings| build(settings, SMALL_EGO, SMALL_EXO),
     )
     .taught_by(SMALL_PAIRS)
+    .studied(SMALL_REPORT)
     .on_seeded(&["backbone", "head.mlp_visible"])
     .shipping(include_bytes!("weights.safetensors")),
 ];

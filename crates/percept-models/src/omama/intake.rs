@@ -166,7 +166,7 @@ pub(super) fn box_of(mask: &Rle) -> BoxXywh {
 }
 
 /// A picture at another size, each pixel the nearest of its own, as [1, 3, H, W] with ImageNet's mean and deviation taken out.
-fn normalised(image: &RgbImage, [height, width]: [usize; 2]) -> Tensor<'static> {
+pub(super) fn normalised(image: &RgbImage, [height, width]: [usize; 2]) -> Tensor<'static> {
     let mut values = Vec::with_capacity(3 * height * width);
     for channel in 0..3 {
         let (mean, std) = (IMAGENET_MEAN[channel], IMAGENET_STD[channel]);

@@ -8,9 +8,9 @@ use percept_graph::{
 use super::VISIBLE_LOGITS;
 
 /// Of the norms of the cross-attention.
-const NORM_EPS: f32 = 1e-5;
+pub(super) const NORM_EPS: f32 = 1e-5;
 /// Heads of the cross-attention.
-const HEADS: usize = 4;
+pub(super) const HEADS: usize = 4;
 
 /// The trained part of O-MaMa.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,7 +130,12 @@ impl Matcher {
     /// Keys and values are never made: with W the rows of a head, (q W_qᵀ) (x W_kᵀ)ᵀ = (q W_qᵀ W_k) xᵀ, and the weighted mean
     /// of x W_vᵀ is the weighted mean of x, times W_vᵀ. There are few queries and many patches, so this saves nearly all of
     /// the work. The bias of the keys shifts all scores of a query alike, which the softmax takes out: nothing reads it.
-    fn cross_attention(&self, b: &mut Builder, queries: ValueId, patches: ValueId) -> ValueId {
+    pub(super) fn cross_attention(
+        &self,
+        b: &mut Builder,
+        queries: ValueId,
+        patches: ValueId,
+    ) -> ValueId {
         let d = self.width;
         let [n, m, _] = b.shape(queries).try_into().expect("rows of each sample");
         let (heads, part) = (Dim::from(HEADS), Dim::from(d / HEADS));
@@ -186,7 +191,12 @@ impl Matcher {
         let bias = bias.expect("declared above");
         let bias = b.reshape("value_bias", bias, [1, 1, d].map(Dim::from));
         let y = b.add("values_add", y, bias);
+        self.behind_attention(b, y)
+    }
 
+    /// What follows the weighted mean of values.
+    pub(super) fn behind_attention(&self, b: &mut Builder, y: ValueId) -> ValueId {
+        let d = self.width;
         let y = b.module("project", "Sequential", |b| b.linear("0", y, d, d));
         let z = b.layer_norm("norm_output", y, d, NORM_EPS);
         let z = b.module("mlp", "Sequential", |b| {

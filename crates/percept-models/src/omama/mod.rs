@@ -13,7 +13,10 @@ mod lesson;
 mod loss;
 mod matcher;
 mod matches;
+mod pieces;
 mod pooling;
+mod published;
+mod report;
 
 use percept_graph::{Builder, Dim, Graph, GraphError, ValueId};
 

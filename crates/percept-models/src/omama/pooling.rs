@@ -16,8 +16,8 @@ const CELL: usize = 4;
 pub struct Pooling {
     /// Height and width of the picture.
     picture: [usize; 2],
-    rows: Enlarged,
-    columns: Enlarged,
+    pub(super) rows: Enlarged,
+    pub(super) columns: Enlarged,
 }
 
 /// A box x, y, width, height, in pixels.
@@ -98,8 +98,8 @@ impl Pooling {
 
 /// One side of a map of patches, enlarged bilinearly (PyTorch's `align_corners=False`).
 #[derive(Clone, Debug)]
-struct Enlarged {
-    patches: usize,
+pub(super) struct Enlarged {
+    pub(super) patches: usize,
     /// The two patches that each cell reads, and the share of the second.
     taps: Vec<([usize; 2], f64)>,
     /// How much of each patch the cells before each cell read together: `cells + 1` rows.
@@ -130,11 +130,11 @@ impl Enlarged {
         }
     }
 
-    fn cells(&self) -> usize {
+    pub(super) fn cells(&self) -> usize {
         self.taps.len()
     }
 
-    fn for_each_tap(&self, cell: usize, mut read: impl FnMut(usize, f64)) {
+    pub(super) fn for_each_tap(&self, cell: usize, mut read: impl FnMut(usize, f64)) {
         let ([first, second], share) = self.taps[cell];
         read(first, 1.0 - share);
         read(second, share);

@@ -7,8 +7,9 @@ mod prepare;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use percept_data::masks::Rle;
 use percept_data::seeded::{Family, seeded_values};
-use percept_data::{Example, Prepare, SettingError};
+use percept_data::{Example, Prepare, SampleKey, SettingError};
 use percept_graph::{Builder, CrossEntropy, Dim, Graph, GraphError, Tensor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -35,6 +36,16 @@ pub(crate) const SMALL_PAIRS: Course = Course {
     built_in: include_str!("small.toml"),
     ..WHOLE_PAIRS
 };
+
+/// Which candidates a sample is to be told from, for whoever measures what that takes.
+pub(super) fn choose_negatives(
+    candidates: &[Rle],
+    truth: &Rle,
+    options: &PairOptions,
+    key: &SampleKey,
+) -> Vec<Option<usize>> {
+    negatives::choose(candidates, None, truth, options, &mut key.draws(0))
+}
 
 const LOSS: &str = "loss";
 /// Descriptors as the backbone gives them, which an untrained match compares: of the thing, of the candidates.

@@ -4,6 +4,7 @@ mod cloud_row;
 mod cloud_tables;
 mod clouds;
 mod inference;
+mod pipeline;
 mod quantized;
 mod tables;
 
@@ -57,6 +58,9 @@ pub fn run(args: &Args, common: &Common, name: &str) -> Result<Outcome> {
     }
     if let Measured::Inference(measured) = &study.measured {
         return inference::run(args, common, study, measured);
+    }
+    if let Measured::Pipeline(measured) = &study.measured {
+        return pipeline::run(args, common, study, measured);
     }
     if let Measured::Quantized(measured) = &study.measured {
         return quantized::run(args, common, study, measured);
