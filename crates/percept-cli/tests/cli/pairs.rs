@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use percept_data::arrays::write_npz;
 use percept_data::masks::read_masks;
+use percept_graph::Tensor;
 
 use crate::asking::{assert_fails, json};
 use crate::percept;
@@ -123,5 +125,110 @@ fn pairs_that_lack_something_are_named() {
         percept().args(SMALL).arg("--input").arg(&empty),
         3,
         &["empty", "a folder per pair"],
+    );
+}
+
+/// A pair by its parts, with these candidates.
+fn with_candidates(pair: &Path, masks: &Path) -> [String; 4] {
+    let part = |name: &str, path: &Path| format!("{name}={}", path.display());
+    [
+        part("source", &pair.join("source.jpg")),
+        part("source-mask", &pair.join("source-mask.json")),
+        part("dest", &pair.join("dest.jpg")),
+        part("dest-masks", masks),
+    ]
+}
+
+fn write_stack(path: &Path, shape: [usize; 3], planes: Vec<u8>) {
+    let planes = Tensor::from_values(shape, planes).unwrap();
+    write_npz(path, &[("arr_0".to_owned(), planes)]).unwrap();
+}
+
+#[test]
+fn masks_of_another_picture_and_broken_files_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = pairs(folder.path()).remove(0);
+    let refused = |file: &str, content: &[u8], says: &[&str]| {
+        let path = folder.path().join(file);
+        std::fs::write(&path, content).unwrap();
+        let parts = with_candidates(&pair, &path);
+        assert_fails(percept().args(SMALL).arg("--input").args(parts), 3, says);
+    };
+    // Runs that cover another number of pixels than the size says, and a mask of another shape.
+    refused(
+        "size.json",
+        br#"[{"size": [60, 60], "counts": [5488]}]"#,
+        &["size.json", "5488 pixels", "60x60 has 3600"],
+    );
+    refused(
+        "shape.json",
+        br#"[{"size": [30, 90], "counts": [2700]}]"#,
+        &["`dest-masks`, mask 0", "90x30"],
+    );
+    let stack = folder.path().join("stack.npz");
+    write_stack(&stack, [2, 40, 90], vec![1; 2 * 40 * 90]);
+    let whole = std::fs::read(&stack).unwrap();
+    refused("other.npz", &whole, &["`dest-masks`, mask 0", "90x40"]);
+    refused(
+        "torn.npz",
+        &whole[..whole.len() / 2],
+        &["torn.npz", "corrupt zip"],
+    );
+    let mut flipped = whole.clone();
+    flipped[300] ^= 0xff;
+    refused("flipped.npz", &flipped, &["flipped.npz", "checksum"]);
+    refused("junk.npz", b"no masks at all", &["junk.npz", "not masks"]);
+    write_stack(&stack, [0, 56, 56], Vec::new());
+    let none = std::fs::read(&stack).unwrap();
+    refused("none.npz", &none, &["`dest-masks` has no mask"]);
+}
+
+#[test]
+fn an_empty_mask_is_never_found_and_never_looked_for() {
+    let folder = tempfile::tempdir().unwrap();
+    let pair = pairs(folder.path()).remove(0);
+    let masks = read_masks(&pair.join("dest-masks.json")).unwrap();
+    let [height, width] = [masks[0].height(), masks[0].width()];
+    let stack = folder.path().join("masks.npz");
+    let mut planes = vec![0; height * width];
+    let whole: Vec<u8> = masks
+        .iter()
+        .take(2)
+        .flat_map(|mask| mask.decode())
+        .collect();
+    planes.extend(&whole);
+    let answer = |parts: [String; 4]| {
+        let record = json(percept().args(SMALL).arg("--input").args(parts));
+        record["answers"][0]["matches"].clone()
+    };
+    write_stack(&stack, [3, height, width], planes.clone());
+    let with_empty = answer(with_candidates(&pair, &stack));
+    let ranked = with_empty["candidates"].as_array().unwrap();
+    assert_eq!(ranked.len(), 2, "{with_empty}");
+    assert!(ranked.iter().all(|found| found["candidate"] != 0));
+    write_stack(&stack, [2, height, width], whole);
+    let without = answer(with_candidates(&pair, &stack));
+    let alike = |answer: &serde_json::Value| answer["candidates"][0]["similarity"].clone();
+    assert_eq!(alike(&with_empty), alike(&without));
+
+    planes.truncate(height * width);
+    write_stack(&stack, [1, height, width], planes);
+    let nothing = answer(with_candidates(&pair, &stack));
+    assert!(nothing["match"].is_null(), "{nothing}");
+
+    let source = &read_masks(&pair.join("source-mask.json")).unwrap()[0];
+    let [height, width] = [source.height(), source.width()];
+    let empty = format!(
+        r#"{{"size": [{height}, {width}], "counts": [{}]}}"#,
+        height * width
+    );
+    std::fs::write(pair.join("source-mask.json"), empty).unwrap();
+    assert_fails(
+        percept()
+            .args(SMALL)
+            .args(["--strict", "--input"])
+            .arg(&pair),
+        3,
+        &["`source-mask` is empty"],
     );
 }

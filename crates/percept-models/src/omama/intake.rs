@@ -93,6 +93,10 @@ impl PairIntake {
         for (number, mask) in masks_of.iter().enumerate() {
             let fault = |error| unusable(format!("`{masks}`, mask {number}: {error}"));
             let own = fit_mask(mask, image).map_err(fault)?;
+            if own.is_empty() {
+                pool.resize(pool.len() + 2 * pooling.patches(), 0.0);
+                continue;
+            }
             let seen = own.resized_nearest(height, width).map_err(fault)?;
             let around = boxes.as_ref().map_or_else(|| box_of(&seen), |b| b[number]);
             pool.extend(pooling.mask(&seen).map_err(fault)?);
@@ -127,6 +131,18 @@ fn given_boxes(
         .iter()
         .map(|[x, y, width, height]| [x * across, y * down, width * across, height * down]);
     Ok(Some(scaled.collect()))
+}
+
+/// Which candidates of all samples are masks of something: others, empty masks and what fills up a batch, have no weights.
+pub(super) fn are_offered(pool: &Tensor<'_>) -> Vec<bool> {
+    let weights = match pool.shape() {
+        [_, _, two, patches] => two * patches,
+        _ => 1,
+    };
+    let values = pool.to_f32();
+    let rows = values.chunks_exact(weights.max(1));
+    rows.map(|row| row.iter().any(|weight| *weight != 0.0))
+        .collect()
 }
 
 /// Fills up a tensor of examples that have fewer candidates than others with zeros: masks of nothing.
@@ -205,14 +221,22 @@ impl Intake for PairIntake {
     }
 
     fn example(&self, _: &Cpu, sample: &Sample, sizes: &Sizes) -> Result<Example, SampleError> {
-        let wanted = sample.masks(SOURCE_MASK)?.len();
-        if wanted != 1 {
-            return Err(SampleError::Unusable {
-                sample: sample.name.clone(),
-                reason: format!(
-                    "`{SOURCE_MASK}` has {wanted} masks, expected the one of the object"
-                ),
-            });
+        let unusable = |reason| SampleError::Unusable {
+            sample: sample.name.clone(),
+            reason,
+        };
+        match sample.masks(SOURCE_MASK)? {
+            [mask] if mask.is_empty() => {
+                let reason = format!("`{SOURCE_MASK}` is empty: there is nothing to look for");
+                return Err(unusable(reason));
+            }
+            [_] => {}
+            masks => {
+                let found = masks.len();
+                return Err(unusable(format!(
+                    "`{SOURCE_MASK}` has {found} masks, expected the one of the object"
+                )));
+            }
         }
         let [source, source_pool] = self.view(sample, [SOURCE, SOURCE_MASK, ""], sizes)?;
         let [dest, dest_pool] = self.view(sample, [DEST, DEST_MASKS, DEST_BOXES], sizes)?;
@@ -284,6 +308,25 @@ mod tests {
     }
 
     #[test]
+    fn empty_masks_are_not_offered() {
+        let intake = PairIntake::new([28, 42], [28, 28], 100);
+        let area = PixelBox {
+            x: 2,
+            y: 2,
+            width: 14,
+            height: 14,
+        };
+        let full = Rle::filled_box(28, 28, area).unwrap();
+        let empty = Rle::empty(28, 28).unwrap();
+        let cpu = Cpu::new(1).unwrap();
+        let of = |masks| intake.example(&cpu, &pair(masks), &Sizes::new()).unwrap();
+        let examples = vec![of(vec![empty.clone(), full.clone(), empty]), of(vec![full])];
+        let batch = intake.batch(examples).unwrap();
+        let offered = are_offered(batch.get(POOLS[1]).unwrap());
+        assert_eq!(offered, [false, true, false, true, false, false]);
+    }
+
+    #[test]
     fn what_cannot_be_matched_is_named() {
         let intake = PairIntake::new([28, 42], [28, 28], 100);
         let cpu = Cpu::new(1).unwrap();
@@ -292,6 +335,12 @@ mod tests {
             made.unwrap_err().to_string()
         };
         assert_eq!(error(&pair(Vec::new())), "pair: `dest-masks` has no mask");
+        let mut nothing = pair(vec![Rle::empty(28, 28).unwrap()]);
+        nothing.parts[1].1 = Datum::Masks(vec![Rle::empty(30, 45).unwrap()]);
+        assert_eq!(
+            error(&nothing),
+            "pair: `source-mask` is empty: there is nothing to look for"
+        );
         let other = error(&pair(vec![Rle::empty(30, 90).unwrap()]));
         assert!(other.contains("`dest-masks`, mask 0"), "{other}");
         let boxes = Tensor::from_values([2, 4], vec![0.0f32; 8]).unwrap();

@@ -1,7 +1,7 @@
 //! From similarities to candidates by how well they match.
 
-use super::SIMILARITY;
-use super::intake::CANDIDATES;
+use super::intake::are_offered;
+use super::{POOLS, SIMILARITY};
 use crate::answer::{Answer, AnswerError, AnswerKind, Head, Matches, Ran};
 
 /// Reads `similarity` [N, M].
@@ -25,18 +25,16 @@ impl Head for MatchHead {
                 samples: ran.inputs.samples,
             });
         };
-        // What only fills up a batch is no candidate.
-        let counts = ran
-            .inputs
-            .get(CANDIDATES)
-            .map(|counts| counts.values::<i32>());
-        let counts = counts.transpose()?.unwrap_or_default();
-        let count = |sample: usize| match counts.get(sample) {
-            Some(&count) => (count.max(0) as usize).min(candidates),
-            None => candidates,
+        // An empty mask, or what only fills up a batch, is no candidate.
+        let offered = ran.inputs.get(POOLS[1]).map(are_offered);
+        let offered = offered.unwrap_or_else(|| vec![true; samples * candidates]);
+        let answer = |sample: usize| {
+            let from = sample * candidates;
+            let mut matches = Matches::rank(&values[from..][..candidates], self.threshold);
+            let is_offered = |candidate: usize| offered.get(from + candidate) == Some(&true);
+            matches.ranked.retain(|found| is_offered(found.candidate));
+            Answer::Matches(matches)
         };
-        let rows = (0..samples).map(|sample| &values[sample * candidates..][..count(sample)]);
-        let answer = |row: &[f32]| Answer::Matches(Matches::rank(row, self.threshold));
-        Ok(rows.map(answer).collect())
+        Ok((0..samples).map(answer).collect())
     }
 }

@@ -6,7 +6,8 @@ use super::prepare::{SCORES, VISIBLE};
 use super::{DESCRIPTORS, SIMILARITY, VISIBLE_LOGITS};
 use crate::answer::Match;
 use crate::lesson::{Better, Figure, Goal, Judged, LessonError, Metric, tensor_of};
-use crate::omama::intake::CANDIDATES;
+use crate::omama::POOLS;
+use crate::omama::intake::{CANDIDATES, are_offered};
 
 /// A candidate that overlaps the truth this much is right.
 const RIGHT_IOU: f64 = 0.5;
@@ -119,7 +120,13 @@ impl Metric for MatchJudge {
         let mismatch =
             || LessonError::Mismatch("candidates and scores differ in number".to_owned());
         let samples = batch.samples.len();
-        let similarity = batch.outputs.get(SIMILARITY)?.values::<f32>()?;
+        let mut similarity = batch.outputs.get(SIMILARITY)?.values::<f32>()?.to_vec();
+        // An empty mask is never what is looked for.
+        let offered = batch.examples.get(POOLS[1]).map(are_offered);
+        let judged = similarity.iter_mut().zip(offered.unwrap_or_default());
+        judged
+            .filter(|(_, offered)| !offered)
+            .for_each(|(similarity, _)| *similarity = f32::NEG_INFINITY);
         let wanted = batch.outputs.get(DESCRIPTORS[0])?.values::<f32>()?;
         let offered = batch.outputs.get(DESCRIPTORS[1])?.values::<f32>()?;
         let scores = tensor_of(batch.examples, SCORES)?.values::<f32>()?;
