@@ -17,29 +17,16 @@ const PLANES_AHEAD: usize = 8;
 
 /// Where the pixels of one panel come from and go to.
 ///
-/// Under a kernel row, the pixels of a run read one input row, each tap a bit further on. With a stride, neighbouring
-/// pixels take every so many columns: those that start `phase` columns into the row are one line, and a tap is a window of
-/// the line of its phase. Lines carry the padding, so that the windows are plain copies.
+/// Under a kernel row, the pixels of a run read one input row, each tap a bit further on. Vectors are read there in place, over
+/// the row's ends too; what belongs to the padding is cleared afterwards.
 #[derive(Debug, Default)]
 pub(crate) struct PanelPlan {
     /// Where they go.
     pub(crate) pieces: Vec<Piece>,
     runs: Vec<Run>,
-    /// One for each run and phase.
-    lines: Vec<Line>,
-    /// The lines of one channel, as `[kernel row][run][phase]`, each `line_len` long.
-    buffer: Vec<f32>,
-    line_len: usize,
-    /// What makes the taps of a kernel row of its lines.
-    moves: Vec<Move>,
+    /// One for each kernel column and run.
+    taps: Vec<Tap>,
     width: usize,
-}
-
-/// A vector to copy from the lines of a kernel row to its taps.
-#[derive(Clone, Copy, Debug)]
-struct Move {
-    from: usize,
-    to: usize,
 }
 
 /// A run of output pixels in one row.
@@ -52,49 +39,35 @@ struct Run {
     first: usize,
 }
 
-/// Which columns of an input row a line takes, and where among them they stand: before and behind there is padding.
+/// What a run reads under a kernel column.
 #[derive(Clone, Copy, Debug)]
-struct Line {
-    start: usize,
+struct Tap {
+    /// The input row under the first kernel row; one above the map wraps around.
+    row: usize,
+    /// Where the first pixel reads the first channel in that row; in the padding, that is another row or nowhere.
+    from: usize,
+    /// Where it goes within the taps of the kernel row.
+    to: usize,
     len: usize,
-    column: usize,
-    has_padding: bool,
-}
-
-/// Distinct starting columns of the taps, up to whole strides.
-fn phases(shape: &ConvShape) -> usize {
-    shape.stride[1].min((shape.kernel[1] - 1) * shape.dilation[1] + 1)
+    /// Pixels before those that read the map, and the first one behind them.
+    start: usize,
+    end: usize,
+    /// The first channel's number over all samples.
+    plane: usize,
 }
 
 impl PanelPlan {
     /// Plans the panel of these output pixels.
     pub(crate) fn set(&mut self, shape: &ConvShape, pixels: Range<usize>) {
         self.set_pieces(shape, pixels);
-        let phases = phases(shape);
-        let reach = (shape.kernel[1] - 1) * shape.dilation[1] / shape.stride[1];
-        let longest = self.runs.iter().map(|run| run.len).max().unwrap_or(0) + reach;
-        // Windows are copied in whole vectors, and so are lines.
-        self.line_len = longest.next_multiple_of(LANES) + 2 * LANES;
-        self.lines.clear();
-        for run in &self.runs {
-            self.lines
-                .extend((0..phases).map(|phase| run.line(shape, phase, run.len + reach)));
-        }
-        let row_len = self.lines.len() * self.line_len;
-        self.buffer.resize(shape.kernel[0] * row_len, 0.0);
-        self.moves.clear();
+        self.taps.clear();
         for kernel_column in 0..shape.kernel[1] {
-            let column = kernel_column * shape.dilation[1];
-            let (shift, phase) = (column / shape.stride[1], column % shape.stride[1]);
-            for (index, run) in self.runs.iter().enumerate() {
-                let from = (index * phases + phase) * self.line_len + shift;
-                let to = kernel_column * self.width + run.column;
-                self.moves
-                    .extend((0..run.len).step_by(LANES).map(|at| Move {
-                        from: from + at,
-                        to: to + at,
-                    }));
-            }
+            let to = kernel_column * self.width;
+            let taps = self
+                .runs
+                .iter()
+                .map(|run| run.tap(shape, kernel_column, to));
+            self.taps.extend(taps);
         }
     }
 
@@ -140,7 +113,7 @@ impl PanelPlan {
     /// `target` must have room for that and for [`SLACK`] more, which are overwritten.
     #[inline(always)]
     pub(crate) fn pack<S: Simd>(
-        &mut self,
+        &self,
         s: S,
         shape: &ConvShape,
         x: &[f32],
@@ -164,54 +137,47 @@ impl PanelPlan {
             return pack_whole(s, x, in_pixels, offset, planes, scale, self.width, target);
         }
         for (index, channel) in channels.enumerate() {
-            self.fill_lines(s, shape, x, scale, channel);
-            self.copy_windows(s, shape, &mut target[index * channel_len..]);
+            let target = &mut target[index * channel_len..][..channel_len + SLACK];
+            // Spelled out, so that the loops over the common strides are short.
+            match shape.stride[1] {
+                1 => self.pack_channel::<S, 1>(s, shape, x, scale, channel, target),
+                2 => self.pack_channel::<S, 2>(s, shape, x, scale, channel, target),
+                _ => self.pack_channel::<S, 0>(s, shape, x, scale, channel, target),
+            }
         }
     }
 
-    /// Gathers the lines of one channel.
+    /// Packs all taps of one channel. A `STRIDE` of 0 is any.
     #[inline(always)]
-    fn fill_lines<S: Simd>(
-        &mut self,
+    fn pack_channel<S: Simd, const STRIDE: usize>(
+        &self,
         s: S,
         shape: &ConvShape,
         x: &[f32],
         scale: Option<&[f32]>,
         channel: usize,
+        target: &mut [f32],
     ) {
-        let phases = phases(shape);
-        let mut buffer = self.buffer.chunks_exact_mut(self.line_len);
         for kernel_row in 0..shape.kernel[0] {
-            for (run, lines) in self.runs.iter().zip(self.lines.chunks_exact(phases)) {
-                let plane = run.sample * shape.in_channels + channel;
-                let row = (run.row * shape.stride[0] + kernel_row * shape.dilation[0])
-                    .wrapping_sub(shape.padding[0]);
-                let source: &[f32] = if row < shape.height {
-                    &x[(plane * shape.height + row) * shape.width..]
-                } else {
-                    &[]
-                };
-                let factor = scale.map(|scale| scale[plane]);
-                for (line, target) in lines.iter().zip(&mut buffer) {
-                    line.gather(s, source, shape.stride[1], factor, target);
+            let down = kernel_row * shape.dilation[0];
+            let offset = channel * shape.in_pixels() + down * shape.width;
+            let target = &mut target[kernel_row * shape.kernel[1] * self.width..];
+            for tap in &self.taps {
+                // The last vector reaches at most SLACK further than the run; what it overwrites is packed later.
+                let target = &mut target[tap.to..][..tap.len.next_multiple_of(LANES)];
+                if tap.row.wrapping_add(down) >= shape.height {
+                    target.fill(0.0);
+                    continue;
                 }
-            }
-        }
-    }
-
-    /// Copies all taps of one channel from its lines.
-    #[inline(always)]
-    fn copy_windows<S: Simd>(&self, s: S, shape: &ConvShape, target: &mut [f32]) {
-        assert!(target.len() >= shape.taps() * self.width + SLACK);
-        let row_len = self.lines.len() * self.line_len;
-        for kernel_row in 0..shape.kernel[0] {
-            let lines = &self.buffer[kernel_row * row_len..][..row_len];
-            let taps = &mut target[kernel_row * shape.kernel[1] * self.width..];
-            let (lines, taps) = (lines.as_ptr(), taps.as_mut_ptr());
-            for &Move { from, to } in &self.moves {
-                // SAFETY: `set` made lines long enough for the windows of whole vectors. Runs are inside the rows of the
-                // target; their last vectors reach at most SLACK further, and what they overwrite is packed later.
-                unsafe { s.store(taps.add(to), s.load(lines.add(from))) };
+                let start = tap.from.wrapping_add(offset);
+                let factor = scale.map(|scale| scale[tap.plane + channel]);
+                read_strided::<S, STRIDE>(s, x, start, shape.stride[1], factor, target);
+                if tap.start > 0 {
+                    target[..tap.start].fill(0.0);
+                }
+                if tap.end < tap.len {
+                    target[tap.end..tap.len].fill(0.0);
+                }
             }
         }
     }
@@ -249,98 +215,61 @@ fn pack_whole<S: Simd>(
 }
 
 impl Run {
-    /// The line of `len` columns that starts `phase` columns after the first tap's.
-    fn line(&self, shape: &ConvShape, phase: usize, len: usize) -> Line {
+    fn tap(&self, shape: &ConvShape, kernel_column: usize, to: usize) -> Tap {
         let (stride, padding) = (shape.stride[1], shape.padding[1]);
-        let first = self.first * stride + phase;
-        let start = padding.saturating_sub(first).div_ceil(stride);
+        let plane = self.sample * shape.in_channels;
+        let row = (self.row * shape.stride[0]).wrapping_sub(shape.padding[0]);
+        let column = self.first * stride + kernel_column * shape.dilation[1];
+        let first = (plane * shape.height).wrapping_add(row);
         let end = (shape.width + padding)
-            .saturating_sub(first)
-            .div_ceil(stride)
-            .min(len);
-        Line {
-            start,
-            len: end.saturating_sub(start),
-            column: first + start * stride - padding,
-            has_padding: start > 0 || end < len,
+            .saturating_sub(column)
+            .div_ceil(stride);
+        let end = end.min(self.len);
+        Tap {
+            row,
+            from: first
+                .wrapping_mul(shape.width)
+                .wrapping_add(column)
+                .wrapping_sub(padding),
+            to: to + self.column,
+            len: self.len,
+            start: padding.saturating_sub(column).div_ceil(stride).min(end),
+            end,
+            plane,
         }
     }
 }
 
-impl Line {
-    /// Takes the line from an input row, which an empty `source` says is padding.
-    #[inline(always)]
-    fn gather<S: Simd>(
-        self,
-        s: S,
-        source: &[f32],
-        stride: usize,
-        factor: Option<f32>,
-        target: &mut [f32],
-    ) {
-        if self.has_padding || source.is_empty() {
-            for vector in target.chunks_exact_mut(LANES) {
-                s.write(vector, s.splat(0.0));
-            }
-        }
-        if self.len == 0 || source.is_empty() {
-            return;
-        }
-        let source = &source[self.column..];
-        let whole = self.len.next_multiple_of(LANES);
-        assert!(source.len() > (self.len - 1) * stride && target.len() >= self.start + whole);
-        // Without padding behind them, the lanes past the end may hold anything.
-        let last = if self.has_padding || source.len() < whole * stride {
-            self.len
-        } else {
-            whole
-        };
-        for done in (0..last).step_by(LANES) {
-            let n = (last - done).min(LANES);
-            let at = done * stride;
-            // SAFETY: source and target were checked above.
-            unsafe {
-                let p = source.as_ptr().add(at);
-                let mut v = load_strided(s, p, stride, n, source.len() - at);
-                if let Some(factor) = factor {
-                    v = s.mul(v, s.splat(factor));
-                }
-                s.store(target.as_mut_ptr().add(self.start + done), v);
-            }
-        }
-    }
-}
-
-/// `n` (1 to 8) floats, `stride` apart, and zeros, from `available` floats at `p`.
+/// Fills whole vectors with floats `stride` apart, the first at `start`; those that are not in `x` are 0.
 #[inline(always)]
-unsafe fn load_strided<S: Simd>(
+fn read_strided<S: Simd, const STRIDE: usize>(
     s: S,
-    p: *const f32,
+    x: &[f32],
+    start: usize,
     stride: usize,
-    n: usize,
-    available: usize,
-) -> S::V {
-    // SAFETY: the caller gives at least `(n - 1) * stride + 1` floats, and no more than `available` are touched.
-    unsafe {
-        match stride {
-            1 if n == LANES => s.load(p),
-            1 => s.load_first(p, n),
-            2 if n == LANES && available >= 2 * LANES => s.evens(s.load(p), s.load(p.add(LANES))),
-            2 => {
-                let span = 2 * n - 1;
-                let low = s.load_first(p, span.min(LANES));
-                s.evens(
-                    low,
-                    s.load_first(p.wrapping_add(LANES), span.saturating_sub(LANES)),
-                )
+    factor: Option<f32>,
+    target: &mut [f32],
+) {
+    let inside = start < x.len() && STRIDE * target.len() <= x.len() - start;
+    if STRIDE == 0 || !inside {
+        for (index, value) in target.iter_mut().enumerate() {
+            let read = x.get(start.wrapping_add(index * stride)).copied();
+            *value = read.unwrap_or(0.0) * factor.unwrap_or(1.0);
+        }
+        return;
+    }
+    for at in (0..target.len()).step_by(LANES) {
+        // SAFETY: `x` has `STRIDE` floats for each of the target, which are whole vectors.
+        unsafe {
+            let from = x.as_ptr().add(start + at * STRIDE);
+            let mut v = s.load(from);
+            if STRIDE == 2 {
+                v = s.evens(v, s.load(from.add(LANES)));
             }
-            _ => {
-                let mut lanes = [0.0; LANES];
-                for lane in 0..n {
-                    lanes[lane] = *p.add(lane * stride);
-                }
-                s.vector(lanes)
+            if let Some(factor) = factor {
+                v = s.mul(v, s.splat(factor));
             }
+            s.store(target.as_mut_ptr().add(at), v);
         }
     }
 }

@@ -182,7 +182,8 @@ pub(crate) fn conv2d(
         input_scale,
         depths,
         list,
-        panel_blocks: Parts::at_most(block_panels(&depths), panels, 1),
+        // Cut at pairs, which wide tiles take.
+        panel_blocks: Parts::at_most(block_panels(&depths).next_multiple_of(2), panels, 2),
         output: Output {
             y: y.as_mut_ptr(),
             row_stride: shape.out_pixels(),

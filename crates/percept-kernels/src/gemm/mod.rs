@@ -7,6 +7,7 @@
 
 pub(crate) mod blocking;
 pub(crate) mod columns;
+mod finish;
 mod linear;
 mod matmul;
 pub(crate) mod pack;

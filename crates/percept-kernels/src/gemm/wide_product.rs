@@ -1,8 +1,7 @@
 //! The product of packed groups with one packed panel, or two, on vectors of 16 floats.
 
-use super::product::{
-    BiasAxis, DepthPart, Output, Panel, Prefetch, activate, finish_piece, is_curved,
-};
+use super::finish::{activate, finish_piece, is_curved};
+use super::product::{BiasAxis, DepthPart, Output, Panel, Prefetch};
 use super::wide::Wide;
 use super::wide_tile::{Columns, Finish, WIDE_COLUMNS, WIDE_ROWS};
 use super::{TILE_COLUMNS, TILE_ROWS};
