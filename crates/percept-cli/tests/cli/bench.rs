@@ -85,3 +85,44 @@ fn a_study_over_clouds_holds_frugal_against_keep() {
         .code(2)
         .stderr(predicates::str::contains("brings no study over clouds"));
 }
+
+/// Which figures a report has; what they come to is the machine's affair.
+#[test]
+fn a_study_of_a_pipeline_measures_every_stage_and_every_section() {
+    let small = "bench omama-small --study report --repeats 1 --batch 2 --threads 1";
+    let set = [
+        "data.pairs.ego=[70, 70]",
+        "data.pairs.exo=[70, 112]",
+        "data.pairs.smallest=12",
+    ];
+    let set = set.iter().flat_map(|set| ["--set", *set]);
+    let record = json(percept().args(small.split(' ')).args(set));
+    let rows = |of: &Value| of.as_array().unwrap().clone();
+    let mut text = String::new();
+    for stage in rows(&record["tree"]) {
+        let passes = stage["ms"].as_object().unwrap().values();
+        let measured = passes.filter(|ms| ms.as_f64().is_some_and(|ms| ms >= 0.0));
+        let name = stage["stage"].as_str().unwrap();
+        text += &format!("{name}: {} of 4 passes\n", measured.count());
+    }
+    for section in rows(&record["sections"]) {
+        text += &format!("\n{}\n", section["title"].as_str().unwrap());
+        for line in rows(&section["lines"]) {
+            let unit = |side: &str| match line[side].as_object() {
+                Some(figure) => figure.keys().next().cloned().unwrap(),
+                None => "nothing".to_owned(),
+            };
+            let units = [unit("before"), unit("after")].join(", ");
+            text += &format!("  {}: {units}\n", line["what"].as_str().unwrap());
+        }
+    }
+    insta::assert_snapshot!("pipeline_report", text);
+    let share = |of: &str| record["share"][of].as_f64().unwrap();
+    assert!(share("kept") < share("made") && share("made") < 1.0);
+    percept()
+        .args(small.split(' '))
+        .args(["--input", "a.png"])
+        .assert()
+        .code(2)
+        .stderr(predicates::str::contains("makes its own samples"));
+}

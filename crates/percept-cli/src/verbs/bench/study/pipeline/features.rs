@@ -158,9 +158,7 @@ fn behind_features(bench: &Bench<'_>, cut: &CutLesson, mut example: Example) -> 
 fn components(bench: &Bench<'_>, subject: &mut Subject) -> Result<Vec<f64>> {
     subject.run(None)?;
     let mut recording = Recording::default();
-    for _ in 0..bench.repeats {
-        subject.run(Some(&mut recording))?;
-    }
+    let whole_ms = median_ms(bench.repeats, || subject.run(Some(&mut recording)))?;
     let program = subject.program();
     let bindings = &recording.runs[0].bindings;
     let memory = program.memory_at_peak(bindings);
@@ -172,13 +170,24 @@ fn components(bench: &Bench<'_>, subject: &mut Subject) -> Result<Vec<f64>> {
             .filter(|row| scopes.contains(&row.name.as_str()));
         own.map(|row| row.time_ms.median).sum()
     };
-    let mut parts: Vec<f64> = bench
+    let parts: Vec<f64> = bench
         .study
         .components
         .iter()
         .map(|c| of(c.scopes))
         .collect();
-    let known: f64 = parts.iter().sum();
-    parts.push((profile.wall_ms().median - known).max(0.0));
-    Ok(parts)
+    let clock_ms: f64 = rows
+        .iter()
+        .filter(|row| row.depth == 1)
+        .map(|row| row.time_ms.median)
+        .sum();
+    Ok(split(&parts, clock_ms, whole_ms))
+}
+
+/// CPU milliseconds of some parts of a whole, and of the rest: nodes are timed by the clock, which also counts what other programs
+/// take.
+pub fn split(parts: &[f64], clock_ms: f64, whole_ms: f64) -> Vec<f64> {
+    let rest = (clock_ms - parts.iter().sum::<f64>()).max(0.0);
+    let scale = whole_ms / clock_ms.max(f64::MIN_POSITIVE);
+    parts.iter().chain([&rest]).map(|ms| ms * scale).collect()
 }

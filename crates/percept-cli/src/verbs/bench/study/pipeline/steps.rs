@@ -12,7 +12,7 @@ use percept_train::features::CutLesson;
 use percept_train::{Batches, Learner, Probe, TrainConfig, batch_of};
 
 use super::super::modules_of;
-use super::features::Lessons;
+use super::features::{Lessons, split};
 use super::{Amount, Bench, Measurements, median_ms};
 use crate::fail::Result;
 use crate::options::available_threads;
@@ -43,37 +43,29 @@ pub fn measure(bench: &Bench<'_>, lessons: Lessons, measured: &mut Measurements)
     let whole = step(bench, &kept, config, bench.batch)?;
     let samples = bench.batch as f64;
     let phases = whole.profile.rows(modules_of(bench.study.components));
-    let top = || phases.iter().filter(|row| row.depth == 1);
-    let forward_ms: f64 = top().map(|row| row.forward_ms).sum();
     let of = |scopes: &[&str]| -> f64 {
         let own = phases
             .iter()
             .filter(|row| scopes.contains(&row.name.as_str()));
-        own.map(|row| row.forward_ms).sum::<f64>() / samples
+        own.map(|row| row.forward_ms).sum()
     };
-    measured.forward = bench
-        .study
-        .components
-        .iter()
-        .map(|c| of(c.scopes))
-        .collect();
-    let known: f64 = measured.forward.iter().sum();
-    measured
-        .forward
-        .push((forward_ms / samples - known).max(0.0));
-    measured.backward_ms = top().map(|row| row.backward_ms).sum::<f64>() / samples;
-    measured.update_ms = top().map(|row| row.update_ms).sum::<f64>() / samples;
+    let top = || phases.iter().filter(|row| row.depth == 1);
+    let forward: f64 = top().map(|row| row.forward_ms).sum();
+    let backward: f64 = top().map(|row| row.backward_ms).sum();
+    let update: f64 = top().map(|row| row.update_ms).sum();
+    let components = bench.study.components.iter();
+    let parts: Vec<f64> = components.map(|component| of(component.scopes)).collect();
+    let step_ms = whole.step_ms / samples;
+    let by_phase = split(&[forward, backward], forward + backward + update, step_ms);
+    let forward_ms = by_phase[0];
+    (measured.backward_ms, measured.update_ms) = (by_phase[1], by_phase[2]);
+    measured.forward = split(&parts, forward, forward_ms);
     let mut set = |form, ms: f64, bytes: usize| {
         measured.set(Figure::Step(form), Amount::Ms(ms));
         measured.set(Figure::StepMemory(form), Amount::Bytes(bytes as u64));
     };
-    let step_ms = whole.step_ms / samples;
     set(Form::Whole, step_ms, whole.memory_bytes);
-    set(
-        Form::ForwardTwice,
-        step_ms + forward_ms / samples,
-        whole.memory_bytes,
-    );
+    set(Form::ForwardTwice, step_ms + forward_ms, whole.memory_bytes);
     bench.bar.inc(1);
 
     let part = (bench.batch / PARTS).max(1);
