@@ -62,7 +62,7 @@ impl Probe {
                 model: learner.describe(),
                 config: serde_json::Value::Null,
                 optimiser: serde_json::Value::Null,
-                schedule: config.schedule.clone(),
+                schedule: config.schedule,
                 seed: config.seed,
                 step: 0,
                 position: Position::default(),
