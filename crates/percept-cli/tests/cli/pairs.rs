@@ -208,8 +208,12 @@ fn an_empty_mask_is_never_found_and_never_looked_for() {
     assert!(ranked.iter().all(|found| found["candidate"] != 0));
     write_stack(&stack, [2, height, width], whole);
     let without = answer(with_candidates(&pair, &stack));
-    let alike = |answer: &serde_json::Value| answer["candidates"][0]["similarity"].clone();
-    assert_eq!(alike(&with_empty), alike(&without));
+    let best = |answer: &serde_json::Value| answer["candidates"][0]["similarity"].as_f64();
+    let [with_empty, without] = [best(&with_empty), best(&without)].map(Option::unwrap);
+    assert!(
+        (with_empty - without).abs() < 1e-4,
+        "{with_empty} {without}"
+    );
 
     planes.truncate(height * width);
     write_stack(&stack, [1, height, width], planes);
