@@ -71,7 +71,7 @@ fn parameter_counts_are_exact() {
         ("dinov2-vitl14", &[], 304_368_640),
         ("paco", &[], 24_048_905),
         ("centerpoint", &[], 8_941_590),
-        ("centerpoint-small", &[], 396_710),
+        ("centerpoint-small", &[], 877_710),
     ];
     for (name, settings, expected) in rows {
         assert_eq!(

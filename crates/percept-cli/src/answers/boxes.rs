@@ -96,6 +96,25 @@ pub fn rows(boxes: &Boxes) -> Vec<[String; 11]> {
     boxes.found.iter().map(row).collect()
 }
 
+/// Boxes that score lower are drawn only where there is no better one: a detector names many that it hardly believes in, because
+/// its metric asks for them.
+const SURE: f32 = 0.3;
+
+/// What a picture shows of the boxes, and its title.
+fn shown<'b>(name: &str, boxes: &'b Boxes) -> (Vec<&'b FoundBox>, String) {
+    let all = boxes.found.len();
+    let sure = boxes.found.iter().filter(|found| found.score >= SURE);
+    let sure: Vec<&FoundBox> = sure.collect();
+    match sure.len() {
+        0 => (boxes.found.iter().collect(), format!("{name}: {all} boxes")),
+        count if count == all => (sure, format!("{name}: {all} boxes")),
+        count => {
+            let title = format!("{name}: {count} boxes that score {SURE} or more, of {all}");
+            (sure, title)
+        }
+    }
+}
+
 /// The points and the boxes from above, as far as the network looks, and what the frame's cameras saw around them.
 pub fn picture(sample: &Sample, boxes: &Boxes) -> Result<Picture> {
     let frame = sample.parts.iter().find_map(|(_, datum)| match datum {
@@ -115,10 +134,11 @@ pub fn picture(sample: &Sample, boxes: &Boxes) -> Result<Picture> {
             ..DrawnPoint::default()
         })
         .collect();
-    let drawn: Vec<DrawnBox> = boxes.found.iter().map(drawn).collect();
+    let (shown, title) = shown(&sample.name, boxes);
+    let drawn: Vec<DrawnBox> = shown.iter().map(|found| drawn(found)).collect();
     let classes: Vec<&str> = boxes.names.iter().map(String::as_str).collect();
     let ground = BirdsEye {
-        title: &format!("{}: {} boxes", sample.name, drawn.len()),
+        title: &title,
         points: &points,
         boxes: &drawn,
         box_classes: &classes,
@@ -138,7 +158,7 @@ pub fn picture(sample: &Sample, boxes: &Boxes) -> Result<Picture> {
             f64::from(found.yaw),
         )
     };
-    let solids: Vec<SolidBox> = boxes.found.iter().map(solid).collect();
+    let solids: Vec<SolidBox> = shown.into_iter().map(solid).collect();
     draw_around(&ground, &pictures, &frame.sensor_to_world, &solids)
 }
 
@@ -151,5 +171,35 @@ fn drawn(found: &FoundBox) -> DrawnBox {
         yaw_rad: f64::from(found.yaw),
         velocity: Some(found.velocity.map(f64::from)),
         score: f64::from(found.score),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scored(scores: &[f32]) -> Boxes {
+        let found = scores.iter().map(|&score| FoundBox {
+            class: 0,
+            score,
+            center: [0.0; 3],
+            size: [1.0; 3],
+            yaw: 0.0,
+            velocity: [0.0; 2],
+        });
+        Boxes::new(found.collect(), vec!["car".to_owned()].into(), 10.0)
+    }
+
+    #[test]
+    fn a_picture_shows_what_the_network_is_sure_of() {
+        let title = |scores: &[f32]| {
+            let boxes = scored(scores);
+            let (shown, title) = shown("a sweep", &boxes);
+            (shown.len(), title)
+        };
+        let some = "a sweep: 2 boxes that score 0.3 or more, of 3";
+        assert_eq!(title(&[0.9, 0.1, 0.4]), (2, some.to_owned()));
+        assert_eq!(title(&[0.2, 0.1]), (2, "a sweep: 2 boxes".to_owned()));
+        assert_eq!(title(&[0.5, 0.6]), (2, "a sweep: 2 boxes".to_owned()));
     }
 }

@@ -13,7 +13,7 @@ use crate::{ChosenSettings, ModelError, Setting};
 
 static FINE_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::FINE, 54.0, 0.075);
 static COARSE_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::COARSE, 51.2, 0.1);
-static SMALL_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::SMALL, 25.6, 0.16);
+static SMALL_SETTINGS: [Setting; SETTINGS] = settings(CenterPoint::SMALL, 25.6, 0.1);
 
 const SETTINGS: usize = 17;
 

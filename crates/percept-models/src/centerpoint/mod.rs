@@ -67,10 +67,9 @@ impl CenterPoint {
         ..CenterPoint::FINE
     };
 
-    /// A narrow network for what is near, with voxels of 16 cm.
+    /// A narrow network for what is near, with voxels of 10 cm.
     pub const SMALL: CenterPoint = CenterPoint {
         range_m: 25.6,
-        voxel_m: [0.16, 0.16, 0.2],
         widths: Widths::SMALL,
         ..CenterPoint::COARSE
     };
