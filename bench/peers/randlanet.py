@@ -88,7 +88,8 @@ class Bench:
 
     def agree(self, model, source, engine, search, output):
         path = self.directory / "outputs.safetensors"
-        run([self.percept, "run", model, "--input", self.input(source), "--save", path])
+        seeded = ["--weights", "seeded"]
+        run([self.percept, "run", model, *seeded, "--input", self.input(source), "--save", path])
         ours = tensors.read(path)
         run([*self.worker(engine, model, source, search), "--threads", "1", "--warmup", "0", "--save", path])
         theirs = tensors.read(path)
