@@ -48,9 +48,13 @@ pub fn pairs<'a, T: Real>(
         .map(move |(pair, rows)| (index(rows[0]), index(rows[1]), group_of(pair) % taps))
 }
 
-fn active_sites(op: &ActiveSites, args: &[Tensor<'_>]) -> Result<Vec<Tensor<'static>>, String> {
+fn active_sites(
+    op: &ActiveSites,
+    cpu: &Cpu,
+    args: &[Tensor<'_>],
+) -> Result<Vec<Tensor<'static>>, String> {
     let sites = args[0].values()?;
-    let sites = sparse::output_sites(&window(&op.window), op.cells, sites);
+    let sites = sparse::output_sites(cpu, &window(&op.window), op.cells, sites);
     let sites = sites.map_err(|error| error.to_string())?;
     Ok(vec![Tensor::from_values([sites.len() / 4, 4], sites)?])
 }
@@ -58,13 +62,13 @@ fn active_sites(op: &ActiveSites, args: &[Tensor<'_>]) -> Result<Vec<Tensor<'sta
 impl Execute for ActiveSites {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let (op, shapes) = (self.clone(), at.inputs.to_vec());
-        Ok(Kernel::defining(move |_, io| {
-            active_sites(&op, &io.tensors(&shapes)?)
+        Ok(Kernel::defining(move |cpu, io| {
+            active_sites(&op, cpu, &io.tensors(&shapes)?)
         }))
     }
 
     fn reference<T: Real>(&self, run: &mut Reference<'_, T>) -> Result<(), String> {
-        run.define(|_, args| active_sites(self, args))
+        run.define(|cpu, args| active_sites(self, cpu, args))
     }
 }
 

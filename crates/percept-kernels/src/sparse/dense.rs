@@ -27,7 +27,7 @@ impl DenseShape {
 }
 
 /// Channels that a block writes together: they share the cache lines of the features.
-const CHANNELS_PER_BLOCK: usize = 16;
+const CHANNELS_PER_BLOCK: usize = 8;
 
 /// Writes features `x` (one row a site) to a map that is zero elsewhere. The sites lie in the map.
 pub fn to_dense(cpu: &Cpu, shape: &DenseShape, sites: &[i32], x: &[f32], y: &mut [f32]) {

@@ -1,6 +1,9 @@
 //! Sites as numbers, and which sites a strided convolution makes active.
 
+use std::sync::OnceLock;
+
 use super::{SparseError, Window};
+use crate::cpu::Cpu;
 
 /// Numbers sites so that the order of numbers is the order of sites, with a margin around the grid: a site plus any tap is
 /// a site of the margin or of the same row, never of the next row.
@@ -92,6 +95,7 @@ pub(super) fn sample_count(sites: &[i32]) -> usize {
 ///
 /// One layer of the output at a time, in a bit for each of its cells: setting bits sorts the sites and drops the double.
 pub fn output_sites(
+    cpu: &Cpu,
     window: &Window,
     cells: [usize; 3],
     sites: &[i32],
@@ -103,10 +107,14 @@ pub fn output_sites(
     let layers = Layers::new(sites);
     let reach_y = Reach::new(window, cells, 1);
     let reach_x = Reach::new(window, cells, 2);
-    let mut layer = BitLayer::new(output_cells[1], output_cells[2]);
-    let mut active = Vec::new();
-    for sample in 0..samples {
-        for z in 0..output_cells[0] {
+    let depth = output_cells[0];
+    let made: Vec<OnceLock<Vec<i32>>> = vec![OnceLock::new(); samples * depth];
+    // Some layers at a time share what their bits are set in.
+    cpu.parallel(made.len().div_ceil(LAYERS_PER_BLOCK), &|block, _| {
+        let mut layer = BitLayer::new(output_cells[1], output_cells[2]);
+        let first = block * LAYERS_PER_BLOCK;
+        for (number, made) in made.iter().enumerate().skip(first).take(LAYERS_PER_BLOCK) {
+            let (sample, z) = (number / depth, number % depth);
             for tap in 0..window.kernel[0] {
                 let below = (z * window.stride[0] + tap).checked_sub(window.padding[0]);
                 for &[_, _, y, x] in below.map_or(&[][..], |z| layers.rows(sample, z)) {
@@ -117,13 +125,22 @@ pub fn output_sites(
                     }
                 }
             }
+            let mut active = Vec::new();
             layer.drain(|row, column| {
                 active.extend([sample as i32, z as i32, row as i32, column as i32]);
             });
+            made.get_or_init(|| active);
         }
-    }
-    Ok(active)
+    });
+    Ok(made
+        .into_iter()
+        .filter_map(OnceLock::into_inner)
+        .flatten()
+        .collect())
 }
+
+/// Layers of output sites that are made one behind the other.
+const LAYERS_PER_BLOCK: usize = 4;
 
 /// The sites of each layer.
 struct Layers<'a> {

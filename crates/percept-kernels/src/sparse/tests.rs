@@ -7,6 +7,10 @@ use crate::reference;
 use crate::testing::{check, numbers, widen};
 use crate::{Activation, Cpu, Epilogue, Isa};
 
+fn one_thread() -> Cpu {
+    Cpu::with_isa(1, Isa::Portable).unwrap()
+}
+
 /// Active sites of up to three samples, ascending.
 fn some_sites(cells: [usize; 3]) -> impl Strategy<Value = Vec<i32>> {
     let [depth, height, width] = cells.map(|side| side as i32);
@@ -56,7 +60,7 @@ fn some_case() -> impl Strategy<Value = Case> {
                     let output_sites = if submanifold && window.kernel.iter().all(|k| k % 2 == 1) {
                         sites.clone()
                     } else {
-                        output_sites(&window, cells, &sites).unwrap()
+                        output_sites(&one_thread(), &window, cells, &sites).unwrap()
                     };
                     let shape = SparseConvShape {
                         in_channels,
@@ -144,7 +148,8 @@ proptest! {
         sites in some_sites([4, 5, 6]), window in some_window()
     ) {
         let expected = reference::sparse_output_sites(&window, [4, 5, 6], &sites);
-        prop_assert_eq!(output_sites(&window, [4, 5, 6], &sites).unwrap(), expected);
+        let cpu = Cpu::with_isa(2, Isa::Portable).unwrap();
+        prop_assert_eq!(output_sites(&cpu, &window, [4, 5, 6], &sites).unwrap(), expected);
     }
 
     #[test]
@@ -268,7 +273,7 @@ proptest! {
 
 #[test]
 fn sites_from_outside_are_checked() {
-    let cpu = Cpu::with_isa(1, Isa::Portable).unwrap();
+    let cpu = one_thread();
     let window = Window {
         kernel: [3; 3],
         stride: [1; 3],
@@ -293,7 +298,7 @@ fn sites_from_outside_are_checked() {
     ));
     let huge = [usize::MAX / 2; 3];
     assert!(matches!(
-        output_sites(&window, huge, &[0, 0, 0, 0]),
+        output_sites(&cpu, &window, huge, &[0, 0, 0, 0]),
         Err(SparseError::TooLarge { .. })
     ));
 }

@@ -1,10 +1,11 @@
 //! Points to voxels and their means, sample by sample, as an op of the graph.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use percept_graph::{
     Builder, Cost, CustomOp, DType, Dim, Op, OpContext, Operator, Tensor, TensorType, ValueId,
 };
+use percept_kernels::Cpu;
 use percept_kernels::voxelize::{VoxelGrid, voxelize as voxelize_sample};
 
 /// The grid that the sparse backbone works on, z y x: OpenPCDet adds one empty layer at the top.
@@ -71,7 +72,7 @@ impl Operator for Voxelize {
 impl CustomOp for Voxelize {
     fn run(
         &self,
-        _: &OpContext<'_>,
+        context: &OpContext<'_>,
         inputs: &[Tensor<'_>],
     ) -> Result<Vec<Tensor<'static>>, String> {
         let [points, counts] = inputs else {
@@ -81,14 +82,23 @@ impl CustomOp for Voxelize {
             return Err("takes points [P, C]".to_owned());
         };
         let counts = counts.values::<i32>()?;
-        let (mut features, mut sites) = (Vec::new(), Vec::new());
-        for (sample, &count) in counts.iter().enumerate() {
+        let mut samples = Vec::with_capacity(counts.len());
+        for &count in counts {
             let count = usize::try_from(count).map_err(|_| format!("counts {counts:?}"))?;
             let (own, others) = rest
                 .split_at_checked(count.saturating_mul(channels))
                 .ok_or_else(|| format!("counts {counts:?} are more than {rows} points"))?;
             rest = others;
-            let voxels = voxelize_sample(own, channels, &self.grid);
+            samples.push((own, OnceLock::new()));
+        }
+        let cpu: &Cpu = context.machine()?;
+        cpu.parallel(samples.len(), &|sample, _| {
+            let (own, made) = &samples[sample];
+            made.get_or_init(|| voxelize_sample(own, channels, &self.grid));
+        });
+        let (mut features, mut sites) = (Vec::new(), Vec::new());
+        let made = samples.into_iter().map(|(_, made)| made.into_inner());
+        for (sample, voxels) in made.flatten().enumerate() {
             features.extend(voxels.features);
             for [z, y, x] in voxels.coords {
                 sites.extend([sample, z as usize, y as usize, x as usize].map(|at| at as i32));
