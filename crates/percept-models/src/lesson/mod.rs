@@ -14,6 +14,7 @@ use std::sync::Arc;
 use percept_data::loader::EpochPlan;
 use percept_data::{Example, Prepare, Samples, SettingError};
 use percept_graph::{Graph, GraphError, Tensor, TensorError};
+use serde::Serialize;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -22,6 +23,22 @@ pub use classifier::{CLASSIFIER, Classifier};
 pub use metric::{Better, Column, Curves, Figure, FigureTable, FigureValue, Goal, Judged, Metric};
 
 use crate::Model;
+
+/// What was chosen for a lesson, as it is recorded with a run.
+pub(crate) fn fields(options: &impl Serialize) -> Map<String, Value> {
+    match serde_json::to_value(options) {
+        Ok(Value::Object(fields)) => fields,
+        _ => Map::new(),
+    }
+}
+
+/// Refuses classes where `samples` have none.
+pub(crate) fn no_classes(samples: &str, classes: &[String]) -> Result<(), LessonError> {
+    match classes.is_empty() {
+        true => Ok(()),
+        false => Err(LessonError::Mismatch(format!("{samples} have no classes"))),
+    }
+}
 
 /// How the networks of an entry of the zoo are taught.
 #[derive(Clone, Copy, Debug)]

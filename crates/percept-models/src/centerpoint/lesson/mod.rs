@@ -19,6 +19,7 @@ use super::{BOX_VALUES, CenterPoint, LOSS_TERMS, TRUE_BOX_COUNTS, TRUE_BOXES};
 use crate::Model;
 use crate::lesson::{
     Asked, Course, DataKind, Epoch, Lesson, LessonError, LessonOptions, Metric, TrainingGraph,
+    fields,
 };
 use judge::DetectionJudge;
 pub use sweeps::OBJECTS;
@@ -74,10 +75,7 @@ impl Lesson for Detector {
     }
 
     fn settings(&self) -> Map<String, Value> {
-        match serde_json::to_value(self.augment) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        }
+        fields(&self.augment)
     }
 
     fn check_classes(&self, classes: &[String]) -> Result<(), LessonError> {

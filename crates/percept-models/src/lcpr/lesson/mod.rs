@@ -22,6 +22,7 @@ use super::{CAMERA, RANGE};
 use crate::Model;
 use crate::lesson::{
     Asked, Course, DataKind, Epoch, Lesson, LessonError, LessonOptions, Metric, TrainingGraph,
+    fields, no_classes,
 };
 use judge::PlaceJudge;
 use parts::PlaceOptions;
@@ -110,17 +111,11 @@ impl Lesson for PlaceLesson {
     }
 
     fn settings(&self) -> Map<String, Value> {
-        match serde_json::to_value(self.options) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        }
+        fields(&self.options)
     }
 
     fn check_classes(&self, classes: &[String]) -> Result<(), LessonError> {
-        match classes.is_empty() {
-            true => Ok(()),
-            false => Err(LessonError::Mismatch("places have no classes".to_owned())),
-        }
+        no_classes(self.samples(), classes)
     }
 
     fn graphs(&self) -> Vec<TrainingGraph> {

@@ -18,7 +18,7 @@ use super::{PICTURES, POOLS, SIMILARITY, VISIBLE_LOGITS, visible_cross_entropy};
 use crate::Model;
 use crate::lesson::{
     Course, DataKind, Lesson, LessonError, LessonOptions, Metric, NamedOutputs, TrainingGraph,
-    tensor_of,
+    fields, no_classes, tensor_of,
 };
 use judge::MatchJudge;
 use prepare::{IN_VIEW, POSITION, PreparePairs, VISIBLE};
@@ -158,17 +158,11 @@ impl Lesson for PairLesson {
     }
 
     fn settings(&self) -> Map<String, Value> {
-        match serde_json::to_value(self.options) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        }
+        fields(&self.options)
     }
 
     fn check_classes(&self, classes: &[String]) -> Result<(), LessonError> {
-        match classes.is_empty() {
-            true => Ok(()),
-            false => Err(LessonError::Mismatch("pairs have no classes".to_owned())),
-        }
+        no_classes(self.samples(), classes)
     }
 
     fn graphs(&self) -> Vec<TrainingGraph> {

@@ -18,7 +18,7 @@ use super::{RandLaNet, weighted_cross_entropy};
 use crate::Model;
 use crate::lesson::{
     Course, DataKind, Lesson, LessonError, LessonOptions, Metric, NamedOutputs, TrainingGraph,
-    tensor_of,
+    fields, tensor_of,
 };
 pub use crop::ScanAugment;
 use judge::SegmentationJudge;
@@ -95,10 +95,7 @@ impl Lesson for Segmenter {
     }
 
     fn settings(&self) -> Map<String, Value> {
-        match serde_json::to_value(self.augment) {
-            Ok(Value::Object(fields)) => fields,
-            _ => Map::new(),
-        }
+        fields(&self.augment)
     }
 
     fn check_classes(&self, classes: &[String]) -> Result<(), LessonError> {
