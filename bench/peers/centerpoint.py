@@ -16,8 +16,8 @@ import tensors
 from agreement import agreement
 from growth import grow, growth_table
 from harness import HERE, run
-from rounds import Contender, compare, compare_memory
-from tables import agreement_table, memory_table, speed_table
+from rounds import Contender, compare_memory
+from tables import agreement_table, memory_table
 
 MEMORY_LIMIT_BYTES = 300 * 10**6
 # How many times faster than its fastest peer percept must be: {threads: ratio}.
@@ -76,13 +76,7 @@ class Bench:
         print(agreement_table([result]) + "\n")
 
     def compare(self, rows):
-        """Measures rows of (work, subject, peers, bar) that have the same engines, and prints their table."""
-        results = []
-        for work, subject, peers, bar in rows:
-            print(f"{work}, threads {subject.threads}", file=sys.stderr)
-            results.append(compare(work, subject, peers, self.rounds, bar))
-        print(speed_table(results) + "\n", flush=True)
-        self.results["speed"] += results
+        return harness.compare_rows(rows, self.rounds, self.results)
 
 
 def sparse(bench):

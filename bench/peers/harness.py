@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from rounds import ROUNDS
+from rounds import ROUNDS, compare
+from tables import speed_table
 
 HERE = Path(__file__).resolve().parent
 DOWNLOADS = {"": "about 0.5 GB", "-torch": "several GB", "-spconv": "several GB", "-points": "several GB", "-places": "several GB"}
@@ -64,6 +65,17 @@ def run_sections(description, sections, kind, make):
     if args.json:
         write_record(args.json, args.rounds, bench.results)
     return exit_code(bench.results)
+
+
+def compare_rows(rows, rounds, results):
+    """Measures rows of (work, subject, peers, bar) that have the same engines, prints their table and keeps them."""
+    measured = []
+    for work, subject, peers, bar in rows:
+        print(f"{work}, threads {subject.threads}", file=sys.stderr)
+        measured.append(compare(work, subject, peers, rounds, bar))
+    print(speed_table(measured) + "\n", flush=True)
+    results["speed"] += measured
+    return measured
 
 
 def run(command):

@@ -12,8 +12,8 @@ import harness
 import tensors
 from agreement import agreement
 from harness import HERE, run
-from rounds import Contender, compare, peak_memory
-from tables import MEBIBYTE, agreement_table, speed_table, table, verdict
+from rounds import Contender, peak_memory
+from tables import MEBIBYTE, agreement_table, table, verdict
 
 TORCH_BAR, ORT_BAR, FAISS_BAR = 3.0, 1.75, 1.0
 CAMERA, RANGE = (1, 6, 3, 256, 704), (1, 1, 32, 1056)
@@ -58,13 +58,7 @@ class Bench:
         return Contender(name, [*self.worker(engine), "--threads", str(threads)], threads)
 
     def compare(self, rows):
-        """Measures rows of (work, subject, peers, bar) that have the same engines, and prints their table."""
-        results = []
-        for work, subject, peers, bar in rows:
-            print(f"{work}, threads {subject.threads}", file=sys.stderr)
-            results.append(compare(work, subject, peers, self.rounds, bar))
-        print(speed_table(results) + "\n", flush=True)
-        self.results["speed"] += results
+        return harness.compare_rows(rows, self.rounds, self.results)
 
 
 def frame(bench):

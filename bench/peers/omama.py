@@ -16,8 +16,8 @@ import harness
 import tensors
 from agreement import agreement
 from harness import HERE, run
-from rounds import Contender, compare, peak_memory
-from tables import MEBIBYTE, agreement_table, speed_table, table, verdict
+from rounds import Contender, peak_memory
+from tables import MEBIBYTE, agreement_table, table, verdict
 
 WIDTH, SOURCE, DEST, MASKS, SIDE = 768, 38 * 68, 50 * 50, 32, 700
 BACKBONE_BAR, HEAD_BAR, TRAINING_BAR = 1.10, 4.0, 3.0
@@ -81,13 +81,7 @@ class Bench:
         print(agreement_table([result]) + "\n", flush=True)
 
     def compare(self, rows):
-        results = []
-        for work, subject, peers, bar in rows:
-            print(f"{work}, threads {subject.threads}", file=sys.stderr)
-            results.append(compare(work, subject, peers, self.rounds, bar))
-        print(speed_table(results) + "\n", flush=True)
-        self.results["speed"] += results
-        return results
+        return harness.compare_rows(rows, self.rounds, self.results)
 
 
 def backbone(bench):

@@ -14,8 +14,8 @@ import harness
 import tensors
 from agreement import agreement
 from harness import HERE, run
-from rounds import Contender, compare, peak_memory
-from tables import MEBIBYTE, agreement_table, speed_table, table, verdict
+from rounds import Contender, peak_memory
+from tables import MEBIBYTE, agreement_table, table, verdict
 
 TREES = ("pykdtree", "small_gicp", "scipy")
 # How many times faster than its fastest peer percept must be, by points.
@@ -98,13 +98,7 @@ class Bench:
         print(agreement_table([result]) + "\n", flush=True)
 
     def compare(self, rows, rounds=None):
-        """Measures rows of (work, subject, peers, bar) that have the same engines, and prints their table."""
-        results = []
-        for work, subject, peers, bar in rows:
-            print(f"{work}, threads {subject.threads}", file=sys.stderr)
-            results.append(compare(work, subject, peers, rounds or self.rounds, bar))
-        print(speed_table(results) + "\n", flush=True)
-        self.results["speed"] += results
+        return harness.compare_rows(rows, rounds or self.rounds, self.results)
 
     def weigh(self, work, subject, other, share, beyond_imports):
         """Peaks of two, and whether the first is at most this share of the second."""
