@@ -49,6 +49,19 @@ impl Fail {
         }
     }
 
+    /// What went wrong and, behind it, those of its causes that it does not tell itself.
+    pub fn message(&self) -> String {
+        let mut message = String::new();
+        for cause in self.error.chain().map(ToString::to_string) {
+            if message.is_empty() {
+                message = cause;
+            } else if !message.contains(&cause) {
+                message = format!("{message}: {cause}");
+            }
+        }
+        message
+    }
+
     /// Adds what the user can do about it.
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
@@ -176,5 +189,20 @@ impl From<percept_engine::EngineError> for Fail {
             _ => Exit::Usage,
         };
         Fail::new(exit, error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_is_told_already_is_not_told_again() {
+        let message = |outer: &'static str| {
+            let error = anyhow::anyhow!("no such file").context(outer);
+            Fail::new(Exit::BadInput, error).message()
+        };
+        assert_eq!(message("scan.bin"), "scan.bin: no such file");
+        assert_eq!(message("scan.bin: no such file"), "scan.bin: no such file");
     }
 }

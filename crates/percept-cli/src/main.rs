@@ -147,7 +147,7 @@ fn answer(cli: &Cli) -> fail::Result<Option<(&'static str, Outcome)>> {
 
 /// One line, its causes behind it, and the hint.
 fn report(fail: &Fail) {
-    eprintln!("error: {:#}", fail.error);
+    eprintln!("error: {}", fail.message());
     if let Some(hint) = &fail.hint {
         eprintln!("hint: {hint}");
     }
