@@ -3,16 +3,18 @@
 mod lidar;
 mod stored;
 
+use std::collections::BTreeMap;
 use std::f64::consts::SQRT_2;
 use std::path::Path;
 use std::sync::Arc;
 
-use lidar::{Outputs, SYNTH, network, run_on};
+use lidar::{Outputs, SYNTH, network, run_observed};
 use percept_data::ModelWeights;
 use percept_data::safetensors::Safetensors;
 use percept_data::seeded::Family;
 use percept_engine::{LayerPrecision, Mode, Options, PrecisionPlan, Quantization, RoundedWeights};
 use percept_graph::{Graph, Op, Per, Sign};
+use percept_models::centerpoint::CenterPoint;
 use stored::{Golden, shared};
 
 const EXACT: Options = Options {
@@ -26,9 +28,12 @@ const BRANCHES: [&str; 6] = ["hm", "center", "center_z", "dim", "rot", "vel"];
 
 /// Decibels that two signal-to-noise ratios may differ by.
 const SQNR_DB: f64 = 0.1;
-/// The same where sparse convolutions are quantised too: raw intensity sets steps of two metres in the first of them, so that a
-/// coordinate which rounds the other way moves a whole neighbourhood.
-const SPARSE_SQNR_DB: f64 = 0.5;
+/// The same where ranges are measured at hand in sparse convolutions too. On this cloud the engines part in the ninth of 108 layers,
+/// at one number that lies 2e-6 of a step from the middle between two integers; it moves the next range, and that everything.
+/// PyTorch and spconv themselves, summed in f64, are 0.20 dB and as far in values from their own sums in f32. That the layers
+/// compute the same is shown below, on a cloud without such numbers.
+const PARTED_SQNR_DB: f64 = 0.25;
+const PARTED: &str = "all_dynamic_w8a8";
 
 /// A way to quantise: its name in the reference, and the plan.
 struct Way {
@@ -78,13 +83,18 @@ fn ways(golden: &Golden, graph: &Graph) -> Vec<Way> {
     ]
 }
 
+/// Names in a fixture's metadata.
+fn listed(fixture: &str, key: &str) -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let file = Safetensors::open(&folder.join(format!("{fixture}.safetensors")));
+    let file = file.expect("the fixture opens");
+    serde_json::from_str(&file.metadata()[key]).expect("a list of names")
+}
+
 /// The layers in the order of the reference's ranges, which is that of execution.
 fn layers(graph: &Graph, sparse: bool) -> Vec<String> {
-    let path =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/centerpoint_ptq.safetensors");
-    let file = Safetensors::open(&path).expect("the fixture opens");
     let key = if sparse { "all_layers" } else { "layers" };
-    let names: Vec<String> = serde_json::from_str(&file.metadata()[key]).expect("a list of names");
+    let names = listed("centerpoint_ptq", key);
     for name in &names {
         let node = graph.nodes().iter().find(|node| node.name == *name);
         let op = &node.unwrap_or_else(|| panic!("no layer {name}")).op;
@@ -99,10 +109,25 @@ fn layers(graph: &Graph, sparse: bool) -> Vec<String> {
 }
 
 fn run_quantized(plan: &PrecisionPlan, points: &[f32]) -> Outputs {
-    let graph = plan.quantize(network(SYNTH)).expect("the plan fits");
+    run_quantized_on(SYNTH, plan, points).0
+}
+
+/// What each layer multiplied, by its name.
+type Multiplied = BTreeMap<String, Vec<f32>>;
+
+fn run_quantized_on(
+    config: CenterPoint,
+    plan: &PrecisionPlan,
+    points: &[f32],
+) -> (Outputs, Multiplied) {
+    let graph = plan.quantize(network(config)).expect("the plan fits");
     let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
     let weights = Arc::new(RoundedWeights::new(weights, &graph));
-    run_on(graph, weights, &[points], EXACT, 2)
+    let mut multiplied = Multiplied::new();
+    let outputs = run_observed(graph, weights, &[points], EXACT, 2, &mut |node, values| {
+        multiplied.insert(node.name.clone(), values.to_vec());
+    });
+    (outputs, multiplied)
 }
 
 /// The signal-to-noise ratio of a branch over all heads, in decibels.
@@ -149,8 +174,8 @@ fn check_values(
             "{way} {name}: {:.2e} from the reference, {:.2e} at most; from floats {:.2e}, {:.2e}",
             away.0, away.1, noise.0, noise.1
         );
-        // Behind quantised sparse convolutions two engines round as if by chance: their errors add up like independent ones.
-        let limit = if way.starts_with("all") { SQRT_2 } else { 1.0 };
+        // Where the engines have parted for good, their errors add up like independent ones.
+        let limit = if way == PARTED { SQRT_2 } else { 1.0 };
         let near = away.0 <= limit * noise.0 && away.1 <= 2.0 * noise.1;
         assert!(near, "{way} {name}");
     }
@@ -172,8 +197,8 @@ fn all_ways_of_the_reference() {
                 "{} {branch}: {got:.3} dB, reference {expected:.3}",
                 way.name
             );
-            let bound = match way.name.starts_with("all") {
-                true => SPARSE_SQNR_DB,
+            let bound = match way.name == PARTED {
+                true => PARTED_SQNR_DB,
                 false => SQNR_DB,
             };
             assert!((got - expected).abs() <= bound, "{} {branch}", way.name);
@@ -196,6 +221,52 @@ fn all_ways_of_the_reference() {
                 &quantized,
                 &names.collect::<Vec<_>>(),
             );
+        }
+    }
+}
+
+/// On a cloud of which no number, up to the heads, lies near the middle between two integers (bench/peers/ptq_layers.py), each of
+/// the 108 layers multiplies the integers that it multiplies in PyTorch and spconv. This is where a mistake in the order of
+/// roundings, an axis, or a range would show: on other clouds engines part at the first number near a middle.
+#[test]
+fn every_layer_multiplies_the_integers_of_the_reference() {
+    const SQUARE: CenterPoint = CenterPoint {
+        range_m: 1.2,
+        ..CenterPoint::FINE
+    };
+    let golden = Golden::fixture("centerpoint_ptq_layers");
+    let names = listed("centerpoint_ptq_layers", "layers");
+    let points = golden.values("points");
+    for way in ["static", "dynamic"] {
+        let ranges = golden.values(&format!("{way}.amax"));
+        let layers = names.iter().zip(&ranges);
+        let plan = layers.fold(PrecisionPlan::new(), |plan, (name, &amax)| {
+            let grids = Quantization::dynamic(8);
+            plan.with(
+                name,
+                match way {
+                    "static" => grids.with_input(amax, Sign::Signed),
+                    _ => grids,
+                },
+            )
+        });
+        let (outputs, multiplied) = run_quantized_on(SQUARE, &plan, &points);
+        assert_eq!(multiplied.len(), names.len(), "{way}: layers");
+        for (name, &amax) in names.iter().zip(&ranges) {
+            let got = multiplied[name].iter();
+            let got: Vec<f32> = got.map(|x| (x * 127.0 / amax).round_ties_even()).collect();
+            let expected = golden.values(&format!("{way}.{name}"));
+            assert_eq!(got.len(), expected.len(), "{way} {name}");
+            let differ = got.iter().zip(&expected).filter(|(a, b)| a != b).count();
+            assert_eq!(differ, 0, "{way} {name}: of {}", got.len());
+        }
+        for (head, branch) in (0..6).flat_map(|head| BRANCHES.map(|branch| (head, branch))) {
+            let name = format!("head{head}.{branch}");
+            let expected = golden.values(&format!("{way}.{name}"));
+            let got = outputs.get(&name).to_f32().into_owned();
+            let off = got.iter().zip(&expected).map(|(a, b)| (a - b).abs());
+            let off = off.fold(0.0, f32::max);
+            assert!(off < 1e-5, "{way} {name}: {off:e}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use percept_data::seeded::Family;
 use percept_data::{Example, ModelWeights, Sample};
-use percept_engine::{Options, Program};
+use percept_engine::{Observe, Options, Program};
 use percept_graph::{Graph, Tensor, WeightSource};
 use percept_kernels::Cpu;
 use percept_models::answer::{Answer, FoundBox};
@@ -80,12 +80,25 @@ pub fn run(graph: Graph, samples: &[&[f32]], options: Options, threads: usize) -
 }
 
 /// Runs a network with these weights on these samples.
+#[allow(dead_code)]
 pub fn run_on(
     graph: Graph,
     weights: Arc<dyn WeightSource>,
     samples: &[&[f32]],
     options: Options,
     threads: usize,
+) -> Outputs {
+    run_observed(graph, weights, samples, options, threads, &mut |_, _| {})
+}
+
+/// The same, showing what each layer with weights is about to multiply.
+pub fn run_observed(
+    graph: Graph,
+    weights: Arc<dyn WeightSource>,
+    samples: &[&[f32]],
+    options: Options,
+    threads: usize,
+    observe: &mut Observe<'_>,
 ) -> Outputs {
     let cpu = Cpu::new(threads).expect("threads");
     let mut program = Program::new(graph, weights, cpu, options);
@@ -95,5 +108,6 @@ pub fn run_on(
         .iter()
         .map(|(name, tensor)| (name.as_str(), tensor))
         .collect();
-    Outputs(program.run(&named).expect("it runs").to_tensors())
+    let outputs = program.run_observed(&named, observe);
+    Outputs(outputs.expect("it runs").to_tensors())
 }
