@@ -1,8 +1,9 @@
 //! A small thread pool for parallel loops with low dispatch latency.
 //!
-//! One region runs at a time. Its blocks are claimed one by one from an atomic counter, so a slow thread never holds the
-//! others up, and nothing depends on who runs a block. Workers spin for a moment after a region, because the next layer
-//! usually follows within microseconds, then sleep.
+//! One region runs at a time. Each thread has a share of its blocks, always the same part of all, because layers are mostly cut
+//! alike: what a thread wrote in one layer it reads in the next, from its own cache. Blocks are claimed one by one, and who
+//! is done with its share goes on with the others', so a slow thread never holds them up; nothing depends on who runs a
+//! block. Workers spin for a moment after a region, because the next layer usually follows within microseconds, then sleep.
 
 use std::any::Any;
 use std::io;
@@ -27,24 +28,37 @@ type Body<'a, C> = dyn Fn(usize, &mut C) + Sync + 'a;
 struct Region<'a, C: 'static> {
     body: &'a Body<'a, C>,
     blocks: usize,
-    next: AtomicUsize,
+    shares: &'a [Share],
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
+/// How many blocks of a thread's share were claimed. On a cache line of its own: its thread counts it up all the time.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Share {
+    claimed: AtomicUsize,
+}
+
 impl<C: 'static> Region<'_, C> {
-    /// Claims and runs blocks until none is left.
-    fn work(&self, context: &mut C) {
+    /// Claims and runs blocks until none is left: first those of thread `me`'s share, then those of the others.
+    fn work(&self, me: usize, context: &mut C) {
+        let threads = self.shares.len();
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            loop {
-                let block = self.next.fetch_add(1, Ordering::Relaxed);
-                if block >= self.blocks {
-                    break;
+            for owner in (me..threads).chain(0..me) {
+                let [start, end] = [owner, owner + 1].map(|at| at * self.blocks / threads);
+                loop {
+                    let block = start + self.shares[owner].claimed.fetch_add(1, Ordering::Relaxed);
+                    if block >= end {
+                        break;
+                    }
+                    (self.body)(block, context);
                 }
-                (self.body)(block, context);
             }
         }));
         if let Err(payload) = outcome {
-            self.next.store(self.blocks, Ordering::Relaxed);
+            for share in self.shares {
+                share.claimed.store(self.blocks, Ordering::Relaxed);
+            }
             lock(&self.panic).get_or_insert(payload);
         }
     }
@@ -58,6 +72,8 @@ struct Shared<C: 'static> {
     wake: Condvar,
     /// Workers inside the open region.
     inside: AtomicUsize,
+    /// Of the open region: the caller's share, then those of the workers.
+    shares: Vec<Share>,
 }
 
 struct State<C: 'static> {
@@ -93,6 +109,7 @@ impl<C: Send + 'static> Pool<C> {
             }),
             wake: Condvar::new(),
             inside: AtomicUsize::new(0),
+            shares: (0..=contexts.len()).map(|_| Share::default()).collect(),
         });
         // Built first and filled after, so that dropping it joins the started workers when a later one fails to start.
         let mut pool = Pool {
@@ -105,7 +122,7 @@ impl<C: Send + 'static> Pool<C> {
             pool.workers.push(
                 std::thread::Builder::new()
                     .name(name)
-                    .spawn(move || shared.serve(&mut context))?,
+                    .spawn(move || shared.serve(index + 1, &mut context))?,
             );
         }
         Ok(pool)
@@ -116,10 +133,14 @@ impl<C: Send + 'static> Pool<C> {
     /// Must not be called from within a body, nor from two threads at once; [`Cpu`](crate::Cpu) guards that.
     /// A panic in a body stops the loop and continues on the caller.
     pub fn run(&self, blocks: usize, body: &Body<'_, C>, context: &mut C) {
+        // Nobody claims blocks between regions: no worker is inside of one.
+        for share in &self.shared.shares {
+            share.claimed.store(0, Ordering::Relaxed);
+        }
         let region = Region {
             body,
             blocks,
-            next: AtomicUsize::new(0),
+            shares: &self.shared.shares,
             panic: Mutex::new(None),
         };
         let sleepers = {
@@ -136,7 +157,7 @@ impl<C: Send + 'static> Pool<C> {
         for _ in 0..sleepers.min(blocks.saturating_sub(1)) {
             self.shared.wake.notify_one();
         }
-        region.work(context);
+        region.work(0, context);
         // From here no worker enters; those inside leave before `region` goes out of scope.
         lock(&self.shared.state).region = None;
         let mut turns = 0;
@@ -155,7 +176,7 @@ impl<C: Send + 'static> Pool<C> {
 }
 
 impl<C: 'static> Shared<C> {
-    fn serve(&self, context: &mut C) {
+    fn serve(&self, me: usize, context: &mut C) {
         let mut seen = 0;
         while self.wait_for_region(&mut seen) {
             let pointer = {
@@ -168,7 +189,7 @@ impl<C: 'static> Shared<C> {
             };
             // SAFETY: `inside` was raised under the lock while the region was open, and `Pool::run` keeps the region
             // alive until `inside` is 0 again. The erased lifetime is not used beyond that.
-            unsafe { &*pointer }.work(context);
+            unsafe { &*pointer }.work(me, context);
             self.inside.fetch_sub(1, Ordering::Release);
         }
     }
