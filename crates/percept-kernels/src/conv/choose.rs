@@ -24,13 +24,13 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
 /// F(4x4) multiplies least where its tiles fill registers. With few tiles the weights are what is read, and F(2x2) has
 /// 2.25 times fewer of them; wide layers (37 MB of F(4x4) weights from 512 to 512 channels) need more tiles to be worth it.
 /// Measured on one thread: 256 channels on 14x14 1.07 ms against 1.45 (F4, F2), 512 on 7x7 4.0 against 1.9, the same for
-/// a batch of 8 9.0 against 13.9, and for a batch of 6 on 8x22 17.4 against 27.6.
+/// a batch of 8 9.0 against 13.9, on 4x132 3.8 against 4.9 (with AVX-512), and for a batch of 6 on 8x22 17.4 against 27.6.
 fn winograd_tile(shape: &ConvShape) -> ConvAlgorithm {
     let channels = shape.in_channels.min(shape.out_channels);
     let tiles = shape.batch * shape.out_height().div_ceil(4) * shape.out_width().div_ceil(4);
     if channels < 16 {
         ConvAlgorithm::ImplicitGemm
-    } else if tiles < if channels < 512 { 16 } else { 64 } {
+    } else if tiles < if channels < 512 { 16 } else { 24 } {
         ConvAlgorithm::Winograd2
     } else {
         ConvAlgorithm::Winograd4

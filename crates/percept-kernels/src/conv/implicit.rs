@@ -136,14 +136,17 @@ impl Kernel for Pack<'_> {
     }
 }
 
-/// Most panels of a block.
-fn block_panels(depths: &Parts) -> usize {
-    (GATHERED / depths.longest() / TILE_COLUMNS).clamp(PANELS[0], PANELS[1])
+/// How panels are cut into blocks: at pairs, which wide tiles take, and into as many blocks as threads share evenly.
+fn panel_blocks(shape: &ConvShape, panels: usize) -> Parts {
+    let most = (GATHERED / depth_parts(shape).longest() / TILE_COLUMNS).min(PANELS[1]);
+    let blocks = panels.div_ceil(most.max(PANELS[0]));
+    let even = blocks.next_multiple_of(BLOCKS.min(blocks.next_power_of_two()));
+    Parts::exactly(even.min(panels.div_ceil(PANELS[0])), panels, 2)
 }
 
 /// Whether a convolution is cut into few blocks of pixels, and so by output channels too.
 fn is_small(shape: &ConvShape, panels: usize) -> bool {
-    shape.groups * panels.div_ceil(block_panels(&depth_parts(shape))) < BLOCKS
+    shape.groups * panels / PANELS[0] < BLOCKS
 }
 
 /// Whether a list of panels saves work.
@@ -182,8 +185,7 @@ pub(crate) fn conv2d(
         input_scale,
         depths,
         list,
-        // Cut at pairs, which wide tiles take.
-        panel_blocks: Parts::at_most(block_panels(&depths).next_multiple_of(2), panels, 2),
+        panel_blocks: panel_blocks(shape, panels),
         output: Output {
             y: y.as_mut_ptr(),
             row_stride: shape.out_pixels(),

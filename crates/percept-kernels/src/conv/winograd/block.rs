@@ -60,10 +60,6 @@ impl Buffers {
         }
     }
 
-    pub(super) fn block_tiles(&self) -> usize {
-        self.block_tiles
-    }
-
     pub(super) fn v_len(&self) -> usize {
         self.positions * self.v_stride
     }

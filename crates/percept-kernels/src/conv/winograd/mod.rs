@@ -27,13 +27,17 @@ use crate::aligned::SharedMut;
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
+use crate::gemm::blocking::Parts;
 use crate::isa::{Isa, Kernel};
-use crate::simd::Simd;
+use crate::simd::{LANES, Simd};
 
-/// With fewer panels of tiles than this, threads share the channels instead of the tiles.
-const FEW_PANELS: usize = 8;
+/// With fewer panels of tiles than this, threads share the channels too: the second figure is for filters that stay in the
+/// caches while several blocks of tiles read them.
+const FEW_PANELS: [usize; 2] = [8, 4];
+/// Most floats of such filters.
+const NEAR_FILTERS: usize = 1 << 20;
 /// Channels of a share, when threads share the channels.
-const CHANNELS_PER_SHARE: usize = 32;
+const CHANNELS_PER_SHARE: usize = 64;
 
 /// Whether `shape` can be computed here.
 pub(crate) fn supports(shape: &ConvShape) -> bool {
@@ -65,17 +69,21 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         return;
     }
     let grid = TileGrid::new(shape, OUT, tiles);
-    let few = grid.total().div_ceil(PANEL) < FEW_PANELS;
-    let buffers = if few {
-        Buffers::new(IN * IN, shape.in_channels, CHANNELS_PER_SHARE, grid.total())
-    } else {
-        Buffers::new(
-            IN * IN,
-            shape.in_channels,
-            shape.out_channels,
-            block_tiles(shape, cpu.isa()),
-        )
+    let total = grid.total();
+    let near = IN * IN * shape.in_channels * shape.out_channels <= NEAR_FILTERS;
+    let few = total.div_ceil(PANEL) < FEW_PANELS[usize::from(near)];
+    let (blocks, out_channels) = match few {
+        true if near => (total / PANEL, CHANNELS_PER_SHARE),
+        true => (1, CHANNELS_PER_SHARE),
+        false => {
+            let tiles = block_tiles(shape, cpu.isa());
+            let blocks = (total + tiles / 2) / tiles;
+            (blocks.next_multiple_of(2), shape.out_channels)
+        }
     };
+    // Of equal length, so that threads have equal shares of them.
+    let blocks = Parts::exactly(blocks.max(1), total, LANES);
+    let buffers = Buffers::new(IN * IN, shape.in_channels, out_channels, blocks.longest());
     let job = Job {
         shape,
         weights,
@@ -86,13 +94,13 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         buffers,
     };
     if few {
-        share_channels::<T, OUT, IN>(cpu, &job);
+        share_channels::<T, OUT, IN>(cpu, &job, blocks);
     } else {
-        share_tiles::<T, OUT, IN>(cpu, &job);
+        share_tiles::<T, OUT, IN>(cpu, &job, blocks);
     }
 }
 
-/// Tiles of a block: few enough for V to stay in the second-level cache, or nearly so, and enough to use each filter often.
+/// Tiles of a block, about: few enough for V to stay in the second-level cache, or nearly so, and enough to use each filter often.
 fn block_tiles(shape: &ConvShape, isa: Isa) -> usize {
     // Wide tiles take two panels.
     let panels = if isa == Isa::Avx512 || shape.in_channels.max(shape.out_channels) <= 64 {
@@ -108,16 +116,22 @@ fn run_length(blocks: usize) -> usize {
     (blocks / 24).clamp(1, 4)
 }
 
-fn share_tiles<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(cpu: &Cpu, job: &Job) {
-    let (total, step) = (job.grid.total(), job.buffers.block_tiles());
-    let blocks = total.div_ceil(step);
-    let tiles = |block: usize| (block * step).min(total)..((block + 1) * step).min(total);
-    let run = run_length(blocks);
-    cpu.parallel(blocks.div_ceil(run), &|index, scratch| {
+fn share_tiles<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    cpu: &Cpu,
+    job: &Job,
+    blocks: Parts,
+) {
+    let count = blocks.count();
+    let run = run_length(count);
+    cpu.parallel(count.div_ceil(run), &|index, scratch| {
         let [v, m] = scratch.floats([job.buffers.v_len(), job.buffers.m_len()]);
-        for block in index * run..((index + 1) * run).min(blocks) {
+        for block in index * run..((index + 1) * run).min(count) {
             let groups = 0..job.weights.groups();
-            let (tiles, next_tiles) = (tiles(block), tiles(block + 1));
+            let tiles = blocks.range(block);
+            let next_tiles = match block + 1 < count {
+                true => blocks.range(block + 1),
+                false => 0..0,
+            };
             let input = Input {
                 job,
                 tiles: tiles.clone(),
@@ -138,37 +152,44 @@ fn share_tiles<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(cpu: &Cpu, j
     });
 }
 
-fn share_channels<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(cpu: &Cpu, job: &Job) {
+/// Blocks of tiles by shares of channels, tiles first: a thread's V stays in its cache, and so does what it writes.
+fn share_channels<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    cpu: &Cpu,
+    job: &Job,
+    blocks: Parts,
+) {
     let mut shared = cpu.shared_scratch();
-    let [v] = shared.floats([job.buffers.v_len()]);
+    let v_len = job.buffers.v_len();
+    let [v] = shared.floats([blocks.count() * v_len]);
     let v = SharedMut::new(v);
-    let tiles = 0..job.grid.total();
     let share =
         |index: usize, total: usize, step: usize| index * step..((index + 1) * step).min(total);
 
     let channels = job.shape.in_channels;
-    cpu.parallel(channels.div_ceil(CHANNELS_PER_SHARE), &|index, _| {
-        let channels = share(index, channels, CHANNELS_PER_SHARE);
+    let shares = channels.div_ceil(CHANNELS_PER_SHARE);
+    cpu.parallel(blocks.count() * shares, &|index, _| {
+        let (block, index) = (index / shares, index % shares);
         let input = Input {
             job,
-            tiles: tiles.clone(),
-            channels,
-            v: v.as_mut_ptr(),
+            tiles: blocks.range(block),
+            channels: share(index, channels, CHANNELS_PER_SHARE),
+            v: v.as_mut_ptr().wrapping_add(block * v_len),
         };
         cpu.isa().run(Step::<_, T, OUT, IN>::new(input));
     });
 
     let groups_per_share = CHANNELS_PER_SHARE / weights::CHANNEL_GROUP;
     let groups = job.weights.groups();
-    cpu.parallel(groups.div_ceil(groups_per_share), &|index, scratch| {
+    let shares = groups.div_ceil(groups_per_share);
+    cpu.parallel(blocks.count() * shares, &|index, scratch| {
+        let (block, index) = (index / shares, index % shares);
         let [m] = scratch.floats([job.buffers.m_len()]);
-        let groups = share(index, groups, groups_per_share);
         let output = Output {
             job,
-            tiles: tiles.clone(),
+            tiles: blocks.range(block),
             next_tiles: 0..0,
-            groups,
-            v: v.as_mut_ptr(),
+            groups: share(index, groups, groups_per_share),
+            v: v.as_mut_ptr().wrapping_add(block * v_len),
             m,
         };
         cpu.isa().run(Step::<_, T, OUT, IN>::new(output));
