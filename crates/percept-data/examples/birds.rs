@@ -1,4 +1,7 @@
-//! Writes a contact sheet of the built-in birds, one class a row: `cargo run --example birds -- sheet.png`.
+//! Writes a contact sheet of the built-in birds, one class a row: `cargo run --example birds -- sheet.png`; or, into a folder, the
+//! pictures of 16 classes that a run learns from: `cargo run --example birds -- folder 64`.
+
+use std::path::Path;
 
 use percept_data::Samples;
 use percept_data::classification::{Birds, BirdsConfig};
@@ -8,6 +11,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let path = std::env::args()
         .nth(1)
         .ok_or("which file should be written?")?;
+    if let Some(side) = std::env::args().nth(2) {
+        return write_pictures(Path::new(&path), side.parse()?);
+    }
     let (classes, per_class, side) = (8, 12, 96);
     let birds = Birds::new(BirdsConfig {
         classes,
@@ -26,5 +32,19 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         }
     }
     std::fs::write(path, encode_png(&sheet)?)?;
+    Ok(())
+}
+
+fn write_pictures(folder: &Path, side: usize) -> Result<(), Box<dyn std::error::Error>> {
+    let birds = Birds::new(BirdsConfig {
+        side,
+        ..BirdsConfig::default()
+    })?;
+    for index in 0..birds.len() {
+        let class = folder.join(format!("{:02}", birds.label(index)));
+        std::fs::create_dir_all(&class)?;
+        let picture = encode_png(&birds.image(index))?;
+        std::fs::write(class.join(format!("{index:04}.png")), picture)?;
+    }
     Ok(())
 }

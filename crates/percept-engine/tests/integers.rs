@@ -9,7 +9,8 @@ use percept_engine::{
     EngineError, Integers, Options, PrecisionPlan, Program, Quantization, RoundedWeights,
 };
 use percept_graph::{
-    Activation, AdaptiveAvgPool2d, BatchNorm, Builder, Conv2d, Dim, Graph, MaxPool2d, Sign, Tensor,
+    Activation, AdaptiveAvgPool2d, BatchNorm, Builder, Conv2d, ConvTranspose2d, Dim, Graph,
+    MaxPool2d, Per, Sign, Tensor,
 };
 use percept_kernels::{Cpu, Isa};
 
@@ -182,6 +183,65 @@ fn bytes_flow_from_layer_to_layer() {
     let peak = |program: &Program| program.memory_at_peak(&bindings);
     assert!(2 * peak(&kernels).arena_bytes < peak(&simulated).arena_bytes);
     assert!(2 * peak(&kernels).weight_bytes < peak(&simulated).weight_bytes);
+}
+
+/// Two maps of different resolution, brought to one by transposed convolutions and stacked.
+fn pyramid() -> Graph {
+    let mut b = Builder::new("Pyramid");
+    let x = b.input("x", [2, 8, 10, 12].map(Dim::from));
+    let x = b.conv2d("fine", x, Conv2d::new(8, 8, 3).padding(1));
+    let fine = b.relu("relu1", x);
+    let x = b.conv2d("coarse", fine, Conv2d::new(8, 12, 3).stride(2).padding(1));
+    let coarse = b.relu("relu2", x);
+    let same = ConvTranspose2d::new(Conv2d::new(8, 16, 1));
+    let same = b.leaf("same", same, &[fine]);
+    let same = b.relu("relu3", same);
+    let up = ConvTranspose2d::new(Conv2d::new(12, 8, 2).stride(2).no_bias());
+    let up = b.leaf("up", up, &[coarse]);
+    let up = b.batch_norm("bn", up, BatchNorm::new(8));
+    let up = b.relu("relu4", up);
+    let x = b.concat("stacked", &[same, up], 1);
+    let x = b.conv2d("last", x, Conv2d::new(24, 5, 3).padding(1));
+    b.output("y", x);
+    b.finish().unwrap()
+}
+
+#[test]
+fn transposed_convolutions_and_stacks_pass_bytes_on() {
+    let grid = |amax, sign| Quantization::dynamic(8).with_input(amax, sign);
+    let mut whole = grid(3.0, Sign::NonNegative);
+    whole.weight.per = Per::Tensor;
+    let plan = PrecisionPlan::new()
+        .with("fine", grid(1.0, Sign::Signed))
+        .with("coarse", grid(3.0, Sign::NonNegative))
+        .with("same", whole)
+        .with("up", whole)
+        .with("last", grid(5.0, Sign::NonNegative));
+    let x = tensor("x", &[2, 8, 10, 12]);
+    let simulated = program_of(pyramid(), &plan, Isa::Portable, 1, Integers::Simulate);
+    let simulated = run(&mut { simulated }, &x).unwrap();
+    for isa in Isa::available_for_bytes() {
+        let mut program = program_of(pyramid(), &plan, isa, 2, Integers::Exact);
+        let sqnr = sqnr(&simulated, &run(&mut program, &x).unwrap());
+        assert!(sqnr > 45.0, "{isa}: {sqnr} dB");
+        let bindings = program.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
+        let steps = program.step_infos(&bindings).unwrap();
+        assert!(steps.iter().all(|step| step.kind != "FakeQuantize"));
+        let step = |name: &str| steps.iter().find(|step| step.name == name).unwrap();
+        assert_eq!(step("up").algorithm.as_deref(), Some("int8"));
+        // A byte for each of 24 channels.
+        let stacked = ["same", "up", "stacked"].map(|name| step(name).allocated_bytes);
+        assert_eq!(stacked.iter().sum::<usize>(), 2 * 24 * 10 * 12 * 2);
+    }
+    // With a scale for each input channel there is nothing to sum in integers.
+    let mut apart = whole;
+    apart.weight.per = Per::Channel;
+    let plan = plan.with("up", apart);
+    let mut program = program_of(pyramid(), &plan, Isa::Portable, 1, Integers::Exact);
+    run(&mut program, &x).unwrap();
+    let bindings = program.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
+    let steps = program.step_infos(&bindings).unwrap();
+    assert!(steps.iter().any(|step| step.kind == "FakeQuantize"));
 }
 
 /// What kernels on bytes do not compute is simulated, in the same network.

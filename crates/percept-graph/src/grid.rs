@@ -53,6 +53,14 @@ pub struct WeightGrid {
     pub per: Per,
 }
 
+impl WeightGrid {
+    /// 8 bits, a scale for each channel.
+    pub const BYTES: WeightGrid = WeightGrid {
+        bits: 8,
+        per: Per::Channel,
+    };
+}
+
 /// Below this, everything is zero.
 const SMALLEST_AMAX: f32 = 1.0 / (1u32 << 24) as f32;
 

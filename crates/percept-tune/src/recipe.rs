@@ -86,18 +86,24 @@ impl Recipe {
     /// The grids of one layer.
     pub fn grids(
         &self,
-        layer: &str,
+        node: &Node,
         calibration: Option<&Calibration>,
     ) -> Result<Quantization, TuneError> {
+        let layer = node.name.as_str();
         let is_wide = self.wide.iter().any(|scope| holds(scope, layer));
         let bits = match is_wide {
             true => 16,
             false => self.input_bits(),
         };
-        let grids = Quantization {
+        let mut grids = Quantization {
             weight: self.weight,
             input: InputGrid::dynamic(bits),
         };
+        // The channels of a transposed convolution's weights are those of its input, over which sums run. With a scale for each
+        // there is nothing to compute in integers.
+        if self.needs_calibration() && matches!(node.op, Op::ConvTranspose2d(_)) {
+            grids.weight.per = Per::Tensor;
+        }
         if !self.needs_calibration() {
             return Ok(grids);
         }
@@ -129,7 +135,7 @@ impl Recipe {
         }
         let mut plan = PrecisionPlan::new();
         for node in self.takes(graph) {
-            plan = plan.with(&node.name, self.grids(&node.name, calibration)?);
+            plan = plan.with(&node.name, self.grids(node, calibration)?);
         }
         match plan.is_float() {
             true => Err(TuneError::NoLayers),

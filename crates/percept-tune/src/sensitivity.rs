@@ -211,7 +211,7 @@ pub fn sensitivity(
     let mut found = Vec::new();
     for (done, node) in layers.iter().enumerate() {
         on_layer(done, layers.len());
-        let grids = recipe.grids(&node.name, calibration)?;
+        let grids = recipe.grids(node, calibration)?;
         let (own, network) = alone(subject, node, grids)?;
         let param = subject.graph.param(node.params[0]);
         let mut small = param.clone();
@@ -290,7 +290,7 @@ fn remedies(
     }
     let mut found = Vec::new();
     for (name, recipe) in tried {
-        let (own, _) = alone(subject, node, recipe.grids(&node.name, calibration)?)?;
+        let (own, _) = alone(subject, node, recipe.grids(node, calibration)?)?;
         let gained = own.sqnr_db() - own_db;
         if gained >= WORTH_DB {
             found.push((name, gained));

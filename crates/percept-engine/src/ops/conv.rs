@@ -127,20 +127,24 @@ impl ConvCall {
     }
 }
 
+/// How far borders are felt behind a convolution.
+pub fn extent(shape: &ConvShape, before: Extent) -> Extent {
+    let felt = (0..2).map(|axis| {
+        let span = shape.dilation[axis] * (shape.kernel[axis] - 1);
+        let padding = shape.padding[axis];
+        padding.max(span.saturating_sub(padding))
+    });
+    let stride = shape.stride[0].max(shape.stride[1]);
+    Extent {
+        reach: before.reach + felt.max().unwrap_or(0) * before.scale,
+        scale: before.scale * stride,
+        period: before.period.div_ceil(stride),
+    }
+}
+
 impl MapLayer for ConvCall {
     fn extent(&self, before: Extent) -> Extent {
-        let shape = &self.shape;
-        let felt = (0..2).map(|axis| {
-            let span = shape.dilation[axis] * (shape.kernel[axis] - 1);
-            let padding = shape.padding[axis];
-            padding.max(span.saturating_sub(padding))
-        });
-        let stride = shape.stride[0].max(shape.stride[1]);
-        Extent {
-            reach: before.reach + felt.max().unwrap_or(0) * before.scale,
-            scale: before.scale * stride,
-            period: before.period.div_ceil(stride),
-        }
+        extent(&self.shape, before)
     }
 
     fn small(&self, cpu: &Cpu, inputs: &[&SmallMap]) -> SmallMap {

@@ -12,7 +12,7 @@ use percept_kernels::{Activation, Cpu, Epilogue};
 
 use super::conv::ConvCall;
 use super::prepare::bias_only;
-use super::{Execute, Prepare, Reference};
+use super::{Execute, Prepare, Reference, integers};
 use crate::EngineError;
 use crate::empty::{Extent, MapLayer, OnMap, SmallMap};
 use crate::kernel::Kernel;
@@ -20,7 +20,7 @@ use crate::precision::Precision;
 use crate::weights::{Form, Vector, scale_rows};
 
 /// The kernels' form of a transposed convolution on an input [N, C, H, W].
-fn shape(op: &ConvTranspose2d, x: &[usize]) -> ConvTransposeShape {
+pub fn shape(op: &ConvTranspose2d, x: &[usize]) -> ConvTransposeShape {
     ConvTransposeShape {
         batch: x[0],
         in_channels: op.conv.in_channels,
@@ -54,6 +54,9 @@ fn scaled<'a>(
 
 impl Execute for ConvTranspose2d {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
+        if let Some(grid) = at.step.fused.input_bytes {
+            return integers::conv_transpose(self, at, grid);
+        }
         let (cpu, shape) = (at.cpu, shape(self, at.x()));
         if at.parameters_are_values() {
             let bias = self.conv.bias.then_some(2);
@@ -129,16 +132,20 @@ impl TransposedCall {
     }
 }
 
+/// How far borders are felt behind a transposed convolution.
+pub fn extent(shape: &ConvTransposeShape, before: Extent) -> Extent {
+    let scale = (before.scale / shape.stride[0].min(shape.stride[1])).max(1);
+    let marks = (0..2).map(|axis| shape.dilation[axis] * (shape.kernel[axis] - 1));
+    Extent {
+        scale,
+        reach: before.reach + marks.max().unwrap_or(0) * scale,
+        period: before.period * shape.stride[0].max(shape.stride[1]),
+    }
+}
+
 impl MapLayer for TransposedCall {
     fn extent(&self, before: Extent) -> Extent {
-        let shape = &self.shape;
-        let scale = (before.scale / shape.stride[0].min(shape.stride[1])).max(1);
-        let marks = (0..2).map(|axis| shape.dilation[axis] * (shape.kernel[axis] - 1));
-        Extent {
-            scale,
-            reach: before.reach + marks.max().unwrap_or(0) * scale,
-            period: before.period * shape.stride[0].max(shape.stride[1]),
-        }
+        extent(&self.shape, before)
     }
 
     fn small(&self, cpu: &Cpu, inputs: &[&SmallMap]) -> SmallMap {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use percept_graph::{Concat, Expand, Pad, Permute, Reshape, Slice};
+use percept_graph::{Concat, DType, Expand, Pad, Permute, Reshape, Slice};
 use percept_kernels::conv::CellMask;
 use percept_kernels::reference::Real;
 use percept_kernels::strides::{Odometer, broadcast_strides, contiguous_strides};
@@ -137,7 +137,12 @@ impl Execute for Pad {
 
 impl Execute for Concat {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
-        let (dtype, outer) = (at.dtype(), at.x()[..self.axis].iter().product());
+        let outer = at.x()[..self.axis].iter().product();
+        // Quads of channels follow one another as channels do.
+        let dtype = match at.output_form() {
+            Some(_) => DType::I8,
+            None => at.dtype(),
+        };
         let kernel = Kernel::new(move |cpu, io| {
             by_width!(dtype, W => {
                 let parts = io.read_all_bits::<W>()?;

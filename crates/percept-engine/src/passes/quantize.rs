@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use percept_graph::{Amax, Graph, Op, Sign, ValueId, ValueSource};
+use percept_graph::{Amax, Graph, Op, Per, Sign, ValueId, ValueSource};
 use percept_kernels::int8::ByteScale;
 
 use crate::bytes::{ByteForm, Layout};
@@ -45,7 +45,7 @@ pub fn inputs(graph: &Graph, lowered: &mut Lowered) {
 /// The bytes that a step multiplies, when it stands behind a quantiser and has such a kernel.
 fn byte_input(graph: &Graph, step: &LoweredNode) -> Option<ByteScale> {
     let node = graph.node(step.node);
-    let (_, grid) = graph.grids(node)?;
+    let (weight, grid) = graph.grids(node)?;
     let has_kernel = match &node.op {
         Op::Conv2d(conv) => {
             let [inputs, outputs] =
@@ -53,6 +53,14 @@ fn byte_input(graph: &Graph, step: &LoweredNode) -> Option<ByteScale> {
             let whole_quads = inputs.is_multiple_of(4) && outputs.is_multiple_of(4);
             let fits = conv.groups == 1 || whole_quads || (inputs, outputs) == (1, 1);
             fits && step.fused.input_scale.is_none()
+        }
+        // Its channels are those of the input, over which sums run: only one scale for all can be taken out of them.
+        Op::ConvTranspose2d(op) => {
+            let conv = &op.conv;
+            let apart = conv.kernel == conv.stride && conv.dilation == [1; 2];
+            let whole = conv.padding == [0; 2] && op.output_padding == [0; 2];
+            let quads = conv.groups == 1 && conv.out_channels.is_multiple_of(4);
+            weight.per == Per::Tensor && apart && whole && quads
         }
         Op::Linear(_) | Op::SparseConv3d(_) => true,
         _ => false,
@@ -123,7 +131,7 @@ pub fn values(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
             // The residual is read as the output is shaped, the other operand as the node has it.
             let read_as = match is_residual {
                 true => output,
-                false => graph.node(step.node).inputs.first().copied(),
+                false => graph.node(step.node).inputs.get(position).copied(),
             };
             let keeps_shape = read_as.is_some_and(|read| keeps_shape(graph, value, read, demand));
             let demand = if keeps_shape { demand } else { Demand::Floats };
@@ -154,14 +162,28 @@ fn varying(graph: &Graph, lowered: &Lowered) -> BTreeSet<ValueId> {
 fn made_layout(graph: &Graph, step: &LoweredNode) -> Option<Layout> {
     step.fused.input_bytes?;
     match graph.node(step.node).op {
-        Op::Conv2d(_) => Some(Layout::Quads),
+        Op::Conv2d(_) | Op::ConvTranspose2d(_) => Some(Layout::Quads),
         _ => Some(Layout::Rows),
     }
 }
 
 /// Whether a step gives bytes of this form from the same bytes.
 fn passes_bytes(graph: &Graph, step: &LoweredNode, form: ByteForm) -> bool {
-    form.layout == Layout::Quads && matches!(graph.node(step.node).op, Op::MaxPool2d(_))
+    form.layout == Layout::Quads
+        && match &graph.node(step.node).op {
+            Op::MaxPool2d(_) => true,
+            Op::Concat(concat) => concat.axis == 1 && joins_quads(graph, step),
+            _ => false,
+        }
+}
+
+/// Whether the channels of all operands are whole quads, so that quads of their concatenation are theirs.
+fn joins_quads(graph: &Graph, step: &LoweredNode) -> bool {
+    step.inputs.iter().all(|&value| {
+        let channels = graph.value(value).ty.shape.get(1);
+        let channels = channels.and_then(|channels| channels.as_const());
+        channels.is_some_and(|channels| channels % 4 == 0)
+    })
 }
 
 /// Whether a value that is read as another one has its shape, as far as the layout of bytes depends on it.
@@ -181,15 +203,15 @@ fn keeps_shape(graph: &Graph, value: ValueId, read: ValueId, demand: Demand) -> 
 /// A step that only passes bytes on needs them on both sides.
 fn drop_half_ways(graph: &Graph, lowered: &mut Lowered) {
     loop {
-        let half = lowered.steps.iter().find_map(|step| {
+        let half = lowered.steps.iter().find(|step| {
             let passes = step.fused.input_bytes.is_none();
-            let (input, output) = (*step.inputs.first()?, *step.outputs.first()?);
-            let [from, to] = [input, output].map(|value| lowered.forms.get(&value));
-            let differs =
-                passes && from != to && matches!(graph.node(step.node).op, Op::MaxPool2d(_));
-            differs.then_some([input, output])
+            let is_one = matches!(graph.node(step.node).op, Op::MaxPool2d(_) | Op::Concat(_));
+            let to = step.outputs.first().and_then(|to| lowered.forms.get(to));
+            let mut from = step.inputs.iter().map(|from| lowered.forms.get(from));
+            passes && is_one && from.any(|from| from != to)
         });
-        let Some(ends) = half else { return };
+        let Some(half) = half else { return };
+        let ends: Vec<ValueId> = half.inputs.iter().chain(&half.outputs).copied().collect();
         for value in ends {
             lowered.forms.remove(&value);
         }

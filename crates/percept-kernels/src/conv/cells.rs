@@ -138,7 +138,7 @@ impl CellMask {
     }
 
     /// Tiles of `side` x `side` cells with a set cell, numbered row by row over all samples, ascending.
-    pub(super) fn tiles(&self, side: usize) -> Vec<u32> {
+    pub(crate) fn tiles(&self, side: usize) -> Vec<u32> {
         let (rows, columns) = (self.height.div_ceil(side), self.width.div_ceil(side));
         let mut tiles = Vec::new();
         let mut lines = vec![0; self.words_per_row()];
@@ -162,7 +162,7 @@ impl CellMask {
     }
 
     /// Runs of `len` cells with a set one, numbered over all samples' cells row by row, ascending.
-    pub(super) fn runs(&self, len: usize) -> Vec<u32> {
+    pub(crate) fn runs(&self, len: usize) -> Vec<u32> {
         let mut runs: Vec<u32> = Vec::new();
         for line in 0..self.samples * self.height {
             let first = line * self.width;

@@ -112,7 +112,7 @@ impl EmptyResponse {
     }
 
     /// Writes the answer to every cell of `y` that is not set in `reached`.
-    pub(super) fn settle(&self, cpu: &Cpu, reached: &CellMask, channels: usize, y: &mut [f32]) {
+    pub(crate) fn settle(&self, cpu: &Cpu, reached: &CellMask, channels: usize, y: &mut [f32]) {
         let [samples, height, width] = reached.size();
         let [rows, columns] = self.axes;
         let (kept_width, plane) = (columns.kept(), height * width);

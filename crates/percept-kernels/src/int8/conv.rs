@@ -64,6 +64,16 @@ impl ByteConv {
         }
     }
 
+    /// Pixels that are computed together.
+    pub(super) fn run_len(&self) -> usize {
+        self.tiles.pixels
+    }
+
+    /// How many times that the output of a convolution has.
+    pub(super) fn runs(&self, shape: &ConvShape) -> usize {
+        (shape.batch * shape.out_pixels()).div_ceil(self.tiles.pixels)
+    }
+
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         let packed: usize = self.packed.iter().map(AlignedBuf::len).sum();
@@ -79,6 +89,19 @@ pub fn byte_conv2d(
     x: &[i8],
     epilogue: ByteEpilogue<'_>,
     output: ByteOutput<'_>,
+) {
+    byte_conv2d_part(cpu, shape, weights, x, epilogue, output, None);
+}
+
+/// The same for some runs of [`ByteConv::run_len`] pixels, which are numbered over all samples; the rest of the output stays as it is.
+pub(super) fn byte_conv2d_part(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    weights: &ByteConv,
+    x: &[i8],
+    epilogue: ByteEpilogue<'_>,
+    output: ByteOutput<'_>,
+    runs: Option<&[u32]>,
 ) {
     let channels = shape.out_channels;
     assert_eq!(
@@ -112,6 +135,7 @@ pub fn byte_conv2d(
         shape,
         weights,
         x: bytemuck::cast_slice(x),
+        runs,
         finish: Finish::new(&epilogue, &weights.scales, TILE_ROWS, output),
     };
     job.run(cpu);
@@ -125,13 +149,15 @@ struct Job<'a> {
     weights: &'a ByteConv,
     /// The input, a float for each quad.
     x: &'a [f32],
+    /// The panels that are wanted, where not all are.
+    runs: Option<&'a [u32]>,
     finish: Finish<'a>,
 }
 
 impl Job<'_> {
     fn run(&self, cpu: &Cpu) {
-        let pixels = self.shape.batch * self.shape.out_pixels();
-        let panels = pixels.div_ceil(self.weights.tiles.pixels);
+        let all = self.weights.runs(&self.shape);
+        let panels = self.runs.map_or(all, <[u32]>::len);
         let most = (GATHERED / (4 * self.panel_len())).clamp(PANELS[0], PANELS[1]);
         let panel_blocks = Parts::at_most(most, panels, 1);
         let groups = self.shape.groups;
@@ -176,6 +202,7 @@ impl Job<'_> {
     }
 
     fn pixels(&self, panel: usize) -> Range<usize> {
+        let panel = self.runs.map_or(panel, |runs| runs[panel] as usize);
         let (all, most) = (
             self.shape.batch * self.shape.out_pixels(),
             self.weights.tiles.pixels,

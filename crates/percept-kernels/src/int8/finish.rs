@@ -40,6 +40,16 @@ pub enum ByteOutput<'a> {
     Bytes(&'a mut [i8], ByteScale),
 }
 
+impl ByteOutput<'_> {
+    /// The same, to write to once more.
+    pub(super) fn again(&mut self) -> ByteOutput<'_> {
+        match self {
+            ByteOutput::Floats(y) => ByteOutput::Floats(y),
+            ByteOutput::Bytes(y, scale) => ByteOutput::Bytes(y, *scale),
+        }
+    }
+}
+
 impl ByteEpilogue<'_> {
     /// Panics when a slice does not have its length; `floats` and `bytes` are those of the output in either form.
     pub(super) fn check(
@@ -116,6 +126,34 @@ impl<'a> Finish<'a> {
             residual: epilogue.residual,
             activation,
             output,
+        }
+    }
+}
+
+/// What is left to do where results are bytes, nothing is added and no curved activation applied.
+pub(super) struct PlainBytes<'a> {
+    pub(super) factors: &'a [f32],
+    pub(super) bias: &'a [f32],
+    /// Steps of the output to the unit.
+    pub(super) per_unit: f32,
+    /// The smallest byte.
+    pub(super) lowest: f32,
+    pub(super) y: &'a SharedMut<'a, i8>,
+}
+
+impl Finish<'_> {
+    /// When that is all.
+    pub(super) fn plain(&self) -> Option<PlainBytes<'_>> {
+        let is_plain = self.residual.is_none() && self.activation == Activation::Identity;
+        match &self.output {
+            SharedOutput::Bytes(y, scale, lowest) if is_plain => Some(PlainBytes {
+                factors: &self.factors,
+                bias: &self.bias,
+                per_unit: 1.0 / scale.scale,
+                lowest: *lowest,
+                y,
+            }),
+            _ => None,
         }
     }
 }

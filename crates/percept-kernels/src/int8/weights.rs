@@ -125,6 +125,21 @@ impl ByteWeights {
         quantized
     }
 
+    /// Rows that lie on grids already: the integers, by the step of each row.
+    pub fn on_grids(steps: Vec<f32>, weights: &[f32]) -> ByteWeights {
+        let width = weights.len() / steps.len().max(1);
+        assert_eq!(width * steps.len(), weights.len(), "rows of one length");
+        let mut values = vec![0; weights.len()];
+        let parts = weights.chunks_exact(width.max(1)).zip(&steps);
+        for ((row, &step), to) in parts.zip(values.chunks_exact_mut(width.max(1))) {
+            quantize_row(row, step, to);
+        }
+        ByteWeights {
+            values,
+            scales: steps,
+        }
+    }
+
     /// Quantises rows so that CPUs without dot products of bytes can add four products in 16 bits: a row that breaks the
     /// limit gets the next coarser scale that keeps it, 1 to 3 % for most.
     pub fn quantize_bounded(rows: usize, weights: &[f32], order: &QuadOrder) -> ByteWeights {

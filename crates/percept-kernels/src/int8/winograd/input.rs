@@ -12,11 +12,11 @@ const TOGETHER: usize = 4;
 /// Four channels of four tiles.
 type Lanes = [i16; 4 * TOGETHER];
 /// A row of a tile: six quads.
-type TileRow = [[i8; 4]; SPAN];
+pub(super) type TileRow = [[i8; 4]; SPAN];
 
 /// Transforms up to 24 tiles to `[position][quad][24 tiles][4]`; tiles that are missing are zero.
 pub(super) struct TransformInput<'a> {
-    pub(super) grid: &'a TileGrid,
+    pub(super) grid: &'a TileGrid<'a>,
     pub(super) x: &'a [i8],
     pub(super) tiles: Range<usize>,
     pub(super) target: &'a mut [i16],
@@ -56,7 +56,7 @@ impl Kernel for TransformInput<'_> {
 
 /// Where a tile's inputs lie: the part of its 6x6 pixels that is inside the map.
 #[derive(Clone, Copy)]
-struct Source {
+pub(super) struct Source {
     /// The first pixel inside, in the sample's first quad.
     pixel: usize,
     rows: [usize; 2],
@@ -64,7 +64,7 @@ struct Source {
 }
 
 impl Source {
-    fn new(grid: &TileGrid, tile: usize) -> Source {
+    pub(super) fn new(grid: &TileGrid<'_>, tile: usize) -> Source {
         let (shape, place) = (&grid.shape, grid.place(tile));
         let inside = |first: usize, padding: usize, size: usize| {
             let start = padding.saturating_sub(first).min(SPAN);
@@ -83,9 +83,30 @@ impl Source {
         }
     }
 
+    /// The bytes from a quad's first pixel to its last one, where the tile lies inside the map.
+    #[inline(always)]
+    pub(super) fn whole<'x>(
+        &self,
+        width: usize,
+        pixels: usize,
+        x: &'x [i8],
+        quad: usize,
+    ) -> Option<&'x [i8]> {
+        let inside = [self.rows, self.columns] == [[0, SPAN]; 2];
+        let len = 4 * ((SPAN - 1) * width + SPAN);
+        inside.then(|| &x[4 * (self.pixel + quad * pixels)..][..len])
+    }
+
     /// Loads one quad of channels; what lies outside stays zero.
     #[inline(always)]
-    fn load(&self, width: usize, pixels: usize, x: &[i8], quad: usize, tile: &mut [TileRow; SPAN]) {
+    pub(super) fn load(
+        &self,
+        width: usize,
+        pixels: usize,
+        x: &[i8],
+        quad: usize,
+        tile: &mut [TileRow; SPAN],
+    ) {
         let [first, last] = self.columns;
         for (index, row) in (self.rows[0]..self.rows[1]).enumerate() {
             let start = 4 * (self.pixel + quad * pixels + index * width);

@@ -8,6 +8,8 @@
 mod input;
 mod output;
 mod weights;
+#[cfg(target_arch = "x86_64")]
+mod wide;
 
 use std::ops::Range;
 
@@ -44,6 +46,9 @@ pub struct ByteWinograd {
     words: AlignedBuf,
     /// What a step of a position's sums stands for, in steps of the input: `[group][position][4 channels]`.
     scales: Vec<f32>,
+    /// Whether transforms take vectors of 512 bits.
+    #[cfg(target_arch = "x86_64")]
+    wide: bool,
 }
 
 impl ByteWinograd {
@@ -56,15 +61,20 @@ impl ByteWinograd {
             && shape.padding.iter().all(|&padding| padding <= 2)
     }
 
-    /// Whether it is the fastest way. Products are a quarter, but transforms do not get faster with the CPU's dot products:
-    /// measured on one thread, 128 to 128 channels on 180x180 take 31 ms against 62 directly on AVX2 and 18.6 against 17 with
-    /// 512-bit dot products of bytes, 256 on 90x90 27 against 60 and 15.3 against 15.4, 512 on 7x7 4.4 against 1.6.
+    /// Whether it is the fastest way: a quarter of the products, of numbers twice as wide, and transforms. Measured on one thread
+    /// (examples/byte_layers.rs), ms directly and by Winograd: with AVX2 62 and 31 for 128 to 128 channels on 180x180, 60 and 27 for 256
+    /// on 90x90, 1.6 and 4.4 for 512 on 7x7; with dot products of bytes and vectors of 512 bits 10.6 and 8.4, 9.4 and 7.3, 0.35 and 1.5,
+    /// and even (0.29) for 64 on 56x56.
     pub fn is_faster(shape: &ConvShape, isa: Isa) -> bool {
         let channels = shape.in_channels.min(shape.out_channels);
+        let (least_channels, least_tiles) = match isa.has_byte_dots() {
+            false => (16, 16),
+            true if has_wide_transforms() => (64, 400),
+            true => return false,
+        };
         ByteWinograd::supports(shape)
-            && !isa.has_byte_dots()
-            && channels >= 16
-            && TileGrid::new(shape).tiles() >= 16
+            && channels >= least_channels
+            && TileGrid::new(shape).tiles() >= least_tiles
     }
 
     /// Transforms OIHW weights.
@@ -82,13 +92,31 @@ impl ByteWinograd {
             tiles: WordTiles::new(cpu.isa()),
             words,
             scales,
+            #[cfg(target_arch = "x86_64")]
+            wide: cpu.isa().has_byte_dots() && has_wide_transforms(),
         }
+    }
+
+    /// Cells along the side of a tile.
+    pub(super) const TILE: usize = TILE;
+
+    /// The tiles of a convolution's output.
+    pub(super) fn tiles(shape: &ConvShape) -> usize {
+        TileGrid::new(shape).tiles()
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
         self.words.len() + size_of_val(&self.scales[..])
     }
+}
+
+/// Whether this CPU transforms with vectors of 512 bits.
+fn has_wide_transforms() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return wide::is_supported();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// Convolves a map in quads.
@@ -99,6 +127,19 @@ pub fn byte_winograd(
     x: &[i8],
     epilogue: ByteEpilogue<'_>,
     output: ByteOutput<'_>,
+) {
+    byte_winograd_part(cpu, shape, weights, x, epilogue, output, None);
+}
+
+/// The same for some tiles of 4x4 outputs, which are numbered row by row over all samples; the rest of the output stays as it is.
+pub(super) fn byte_winograd_part(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    weights: &ByteWinograd,
+    x: &[i8],
+    epilogue: ByteEpilogue<'_>,
+    output: ByteOutput<'_>,
+    tiles: Option<&[u32]>,
 ) {
     let channels = shape.out_channels;
     assert!(
@@ -117,7 +158,10 @@ pub fn byte_winograd(
     // The factors of channels stand with the positions: what is left is the input's scale.
     let scales = vec![1.0; channels];
     let job = Job {
-        grid: TileGrid::new(shape),
+        grid: TileGrid {
+            list: tiles,
+            ..TileGrid::new(shape)
+        },
         weights,
         x,
         finish: Finish::new(&epilogue, &scales, TILE_ROWS, output),
@@ -132,10 +176,12 @@ pub fn byte_winograd(
 
 /// Where the tiles of a convolution lie.
 #[derive(Clone, Copy)]
-struct TileGrid {
+struct TileGrid<'a> {
     shape: ConvShape,
     rows: usize,
     columns: usize,
+    /// The tiles that are wanted, where not all are.
+    list: Option<&'a [u32]>,
 }
 
 /// One tile: its sample, and its first row and column of outputs.
@@ -146,21 +192,24 @@ struct TilePlace {
     column: usize,
 }
 
-impl TileGrid {
-    fn new(shape: &ConvShape) -> TileGrid {
-        TileGrid {
+impl TileGrid<'_> {
+    fn new(shape: &ConvShape) -> Self {
+        Self {
             shape: *shape,
             rows: shape.out_height().div_ceil(TILE),
             columns: shape.out_width().div_ceil(TILE),
+            list: None,
         }
     }
 
-    /// Tiles of all samples.
+    /// Tiles of all samples, or those that are wanted.
     fn tiles(&self) -> usize {
-        self.shape.batch * self.rows * self.columns
+        let all = self.shape.batch * self.rows * self.columns;
+        self.list.map_or(all, <[u32]>::len)
     }
 
     fn place(&self, tile: usize) -> TilePlace {
+        let tile = self.list.map_or(tile, |list| list[tile] as usize);
         let (sample, within) = (
             tile / (self.rows * self.columns),
             tile % (self.rows * self.columns),
@@ -175,7 +224,7 @@ impl TileGrid {
 
 /// A convolution on its way.
 struct Job<'a> {
-    grid: TileGrid,
+    grid: TileGrid<'a>,
     weights: &'a ByteWinograd,
     x: &'a [i8],
     finish: Finish<'a>,
@@ -193,12 +242,7 @@ impl Job<'_> {
         let [transformed, sums] = scratch.floats([POSITIONS * panel_len / 2, POSITIONS * stride]);
         let transformed: &mut [i16] = bytemuck::cast_slice_mut(transformed);
         let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
-        cpu.isa().run(TransformInput {
-            grid: &self.grid,
-            x: self.x,
-            tiles: tiles.clone(),
-            target: transformed,
-        });
+        self.transform_input(cpu, tiles.clone(), transformed);
         let runs = TileRuns::new(&self.grid, tiles);
         let words: &[i16] = bytemuck::cast_slice(self.weights.words.bytes());
         let group_len = quads * TILE_ROWS * 4;
@@ -212,7 +256,7 @@ impl Job<'_> {
                 self.multiply(quads, a, b, sums);
             }
             for group in 0..chunk {
-                cpu.isa().run(TransformOutput {
+                let work = TransformOutput {
                     grid: &self.grid,
                     finish: &self.finish,
                     runs: &runs,
@@ -221,9 +265,36 @@ impl Job<'_> {
                     stride,
                     scales: &self.weights.scales[(first + group) * POSITIONS * TILE_ROWS..]
                         [..POSITIONS * TILE_ROWS],
-                });
+                };
+                self.transform_output(cpu, work);
             }
         }
+    }
+
+    fn transform_input(&self, cpu: &Cpu, tiles: Range<usize>, target: &mut [i16]) {
+        let grid = &self.grid;
+        #[cfg(target_arch = "x86_64")]
+        if self.weights.wide {
+            // SAFETY: this CPU has the instructions.
+            return unsafe { wide::transform_input(grid, self.x, tiles, target) };
+        }
+        cpu.isa().run(TransformInput {
+            grid,
+            x: self.x,
+            tiles,
+            target,
+        });
+    }
+
+    fn transform_output(&self, cpu: &Cpu, work: TransformOutput<'_>) {
+        #[cfg(target_arch = "x86_64")]
+        if self.weights.wide
+            && let Some(plain) = self.finish.plain()
+        {
+            // SAFETY: this CPU has the instructions, and blocks have their own tiles.
+            return unsafe { wide::transform_output(&work, &plain) };
+        }
+        cpu.isa().run(work);
     }
 
     /// Multiplies one position of the input with one of the weights.

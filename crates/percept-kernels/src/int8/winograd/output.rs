@@ -10,7 +10,7 @@ use crate::simd::{LANES, Simd};
 
 /// Finishes one group of four channels of up to 24 tiles.
 pub(super) struct TransformOutput<'a> {
-    pub(super) grid: &'a TileGrid,
+    pub(super) grid: &'a TileGrid<'a>,
     pub(super) finish: &'a Finish<'a>,
     pub(super) runs: &'a TileRuns,
     pub(super) channel: usize,
@@ -97,7 +97,17 @@ pub(super) struct TileRuns {
 }
 
 impl TileRuns {
-    pub(super) fn new(grid: &TileGrid, tiles: Range<usize>) -> TileRuns {
+    /// How many there are.
+    pub(super) fn tiles(&self) -> usize {
+        self.tiles
+    }
+
+    /// Where a row of each of them goes.
+    pub(super) fn row(&self, row: usize) -> &[TileRun] {
+        &self.rows[row][..self.tiles]
+    }
+
+    pub(super) fn new(grid: &TileGrid<'_>, tiles: Range<usize>) -> TileRuns {
         let mut rows = [[TileRun::default(); WORD_COLUMNS]; TILE];
         for (index, tile) in tiles.clone().enumerate() {
             let (place, width) = (grid.place(tile), grid.shape.out_width());

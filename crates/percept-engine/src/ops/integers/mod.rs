@@ -1,24 +1,24 @@
 //! Contractions on bytes: the input as it is or quantised on the way, the output as bytes or floats.
 
-use std::borrow::Cow;
+mod maps;
+
 use std::sync::MutexGuard;
 
-use percept_graph::{Conv2d, Linear, SparseConv3d};
-use percept_kernels::conv::ConvShape;
+use percept_graph::{Linear, Per, Quantizer, SparseConv3d, WeightGrid};
 use percept_kernels::int8::{
-    Addend, ByteConv, ByteDepthwise, ByteEpilogue, ByteLinear, ByteOutput, ByteScale,
-    ByteSparseConv, ByteWeights, ByteWinograd, byte_conv2d, byte_depthwise_conv2d, byte_linear,
-    byte_sparse_conv, byte_winograd, map_len, quantize_map, quantize_rows, row_len,
+    Addend, ByteEpilogue, ByteLinear, ByteOutput, ByteScale, ByteSparseConv, ByteWeights,
+    byte_linear, byte_sparse_conv, quantize_rows, row_len,
 };
-use percept_kernels::{Activation, Cpu, Scratch};
+use percept_kernels::{Activation, Scratch};
 
-use super::{Prepare, conv as floats, sparse};
+use super::{Prepare, sparse};
 use crate::EngineError;
 use crate::kernel::Kernel;
 use crate::operands::Operands;
-use crate::options::Integers;
 use crate::precision::Precision;
-use crate::weights::{Form, Packing, Vector, scale_rows};
+use crate::weights::{Form, Packing, Vector};
+
+pub use maps::{conv, conv_transpose};
 
 /// What a layer's input and output are, and what happens between.
 struct Ends {
@@ -71,12 +71,20 @@ impl Ends {
             Some((position, None)) => Some(Addend::Floats(io.read(position)?)),
             Some((position, Some(scale))) => Some(Addend::Bytes(io.read(position)?, scale)),
         };
-        Ok(ByteEpilogue {
+        Ok(self.epilogue_of(residual, bias))
+    }
+
+    fn epilogue_of<'e>(
+        &self,
+        residual: Option<Addend<'e>>,
+        bias: &'e Option<Vector>,
+    ) -> ByteEpilogue<'e> {
+        ByteEpilogue {
             input_scale: self.grid.scale,
             bias: bias.as_ref().map(|bias| bias.as_slice()),
             residual,
             activation: self.activation,
-        })
+        }
     }
 
     fn output<'o>(&self, io: &'o mut Operands<'_>) -> Result<ByteOutput<'o>, String> {
@@ -96,88 +104,49 @@ fn packing(grid: ByteScale) -> Packing {
     }
 }
 
-/// Weights as bytes, with what follows folded in: a scale for each of the output channels. Weights that were rounded to such a grid before
-/// come out as the same integers.
-fn quantized(weight: Cow<'_, [f32]>, scale: Option<&[f64]>, outputs: usize) -> ByteWeights {
-    let width = weight.len() / outputs.max(1);
-    let weight = scale_rows(weight, width.max(1), scale, |row| row);
-    ByteWeights::quantize(outputs, &weight)
+/// The integers of weights that lie on their grid, row by row, with what follows folded into what a step stands for: a factor for
+/// each of the output channels.
+fn quantized(
+    weight: &[f32],
+    grid: WeightGrid,
+    scale: Option<&[f64]>,
+    outputs: usize,
+) -> ByteWeights {
+    let step = |numbers: &[f32]| {
+        let amax = numbers.iter().fold(0.0f32, |amax, w| amax.max(w.abs()));
+        match Quantizer::new(grid.bits, amax).step() {
+            step if step > 0.0 => step,
+            _ => 1.0,
+        }
+    };
+    let width = (weight.len() / outputs.max(1)).max(1);
+    let steps = match grid.per {
+        Per::Tensor => vec![step(weight); outputs],
+        Per::Channel => weight.chunks_exact(width).map(step).collect(),
+    };
+    let mut weights = ByteWeights::on_grids(steps, weight);
+    for (step, factor) in weights.scales.iter_mut().zip(scale.unwrap_or(&[])) {
+        *step = (f64::from(*step) * factor) as f32;
+    }
+    weights
+}
+
+/// The grid of a layer's weights.
+fn weight_grid(at: &Prepare<'_>) -> WeightGrid {
+    let grids = at.graph.grids(at.node());
+    grids.map_or(WeightGrid::BYTES, |(weight, _)| weight)
 }
 
 /// The name of these kernels in reports.
 const NAME: &str = "int8";
 
-/// A convolution.
-pub fn conv(conv: &Conv2d, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kernel, EngineError> {
-    let shape = floats::shape(conv, at.x());
-    let (cpu, ends) = (at.cpu, Ends::new(at, grid));
-    let outputs = shape.out_channels;
-    let packing = packing(grid);
-    if shape.is_depthwise() {
-        let (weights, bias) = at.contraction(packing, |weight, scale| {
-            ByteDepthwise::pack(&shape, &quantized(weight, scale, outputs))
-        })?;
-        return Ok(Kernel::new(move |cpu, io| {
-            let mut staged = cpu.staging();
-            let x = map_input(cpu, &ends, io, &shape, &mut staged)?;
-            let epilogue = ends.epilogue(io, &bias)?;
-            byte_depthwise_conv2d(cpu, &shape, &weights, x, epilogue, ends.output(io)?);
-            Ok(())
-        })
-        .by(NAME));
-    }
-    if at.integers == Integers::Kernels && ByteWinograd::is_faster(&shape, cpu.isa()) {
-        let packing = Packing {
-            form: Form::WinogradBytes,
-            ..packing
-        };
-        let (weights, bias) = at.contraction(packing, |weight, scale| {
-            ByteWinograd::pack(cpu, &shape, &quantized(weight, scale, outputs))
-        })?;
-        return Ok(Kernel::new(move |cpu, io| {
-            let mut staged = cpu.staging();
-            let x = map_input(cpu, &ends, io, &shape, &mut staged)?;
-            let epilogue = ends.epilogue(io, &bias)?;
-            byte_winograd(cpu, &shape, &weights, x, epilogue, ends.output(io)?);
-            Ok(())
-        })
-        .by("int8-winograd4"));
-    }
-    let (weights, bias) = at.contraction(packing, |weight, scale| {
-        let weights = quantized(weight, scale, outputs);
-        ByteConv::pack(cpu, &shape, &weights, grid.signed)
-    })?;
-    Ok(Kernel::new(move |cpu, io| {
-        let mut staged = cpu.staging();
-        let x = map_input(cpu, &ends, io, &shape, &mut staged)?;
-        let epilogue = ends.epilogue(io, &bias)?;
-        byte_conv2d(cpu, &shape, &weights, x, epilogue, ends.output(io)?);
-        Ok(())
-    })
-    .by(NAME))
-}
-
-fn map_input<'b>(
-    cpu: &Cpu,
-    ends: &Ends,
-    io: &Operands<'b>,
-    shape: &ConvShape,
-    staged: &'b mut MutexGuard<'_, Scratch>,
-) -> Result<&'b [i8], String> {
-    let size = [shape.batch, shape.in_channels, shape.in_pixels()];
-    let [batch, channels, pixels] = size;
-    ends.input(io, map_len(batch, channels, pixels), staged, |x, bytes| {
-        quantize_map(cpu, size, x, ends.grid, bytes);
-    })
-}
-
 /// A linear layer.
 pub fn linear(op: &Linear, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kernel, EngineError> {
     let (inputs, outputs) = (op.in_features, op.out_features);
     let rows = at.x().iter().product::<usize>() / inputs.max(1);
-    let (cpu, ends) = (at.cpu, Ends::new(at, grid));
+    let (cpu, ends, weight_grid) = (at.cpu, Ends::new(at, grid), weight_grid(at));
     let (weights, bias) = at.contraction(packing(grid), |weight, scale| {
-        let weight = quantized(op.as_matrix(&weight), scale, outputs);
+        let weight = quantized(&op.as_matrix(&weight), weight_grid, scale, outputs);
         ByteLinear::pack(cpu, &weight, inputs, grid.signed)
     })?;
     Ok(Kernel::new(move |cpu, io| {
@@ -199,10 +168,10 @@ pub fn sparse_conv(
     grid: ByteScale,
 ) -> Result<Kernel, EngineError> {
     let shape = sparse::shape(op);
-    let (cpu, ends) = (at.cpu, Ends::new(at, grid));
+    let (cpu, ends, weight_grid) = (at.cpu, Ends::new(at, grid), weight_grid(at));
     let (in_rows, rows) = (at.x()[0], at.y().first().copied());
     let (weights, bias) = at.contraction(packing(grid), |weight, scale| {
-        let weight = quantized(weight, scale, shape.out_channels);
+        let weight = quantized(&weight, weight_grid, scale, shape.out_channels);
         ByteSparseConv::pack(cpu, &shape, &weight, grid.signed)
     })?;
     let (columns, rows) = (shape.in_channels, rows.unwrap_or(0));
