@@ -341,5 +341,24 @@ mod tests {
             let price = timed.price(&levels);
             assert_eq!(price.nanoseconds, price.macs, "{levels:?}");
         }
+        // A search meets a latency, and no earlier step of it does.
+        let score = |choice: &Choice| -> Result<f64, Infallible> {
+            Ok(choice.level("second").unwrap_or(4) as f64)
+        };
+        let found = timed.greedy(Unit::Nanoseconds, 110, |_| true, score);
+        let found = found.unwrap();
+        let times = found
+            .path
+            .iter()
+            .map(|at| found.scored[*at].price.nanoseconds);
+        let times: Vec<u64> = times.collect();
+        assert!(found.met);
+        assert_eq!(times, [192, 160, 128, 96]);
+        assert!(
+            !timed
+                .greedy(Unit::Nanoseconds, 1, |_| true, score)
+                .unwrap()
+                .met
+        );
     }
 }
