@@ -42,10 +42,10 @@ impl Job<'_> {
         let blocks = row_blocks.count() * self.panel_blocks.count();
         cpu.parallel(shape.groups * blocks, &|block, _| {
             let (group, block) = (block / blocks, block % blocks);
-            // Pixels first: a thread writes what it will gather for the next layer.
-            let places = self.panel_blocks.range(block / row_blocks.count());
+            // Channels first: threads that shared the pixels would both write the cache lines between them.
+            let places = self.panel_blocks.range(block % self.panel_blocks.count());
             let pixels = self.pixels(places.start).start..self.pixels(places.end - 1).end;
-            let rows = row_blocks.range(block % row_blocks.count());
+            let rows = row_blocks.range(block / self.panel_blocks.count());
             let (full, thin) = split_thin(pixels);
             let part = |pixels| Part {
                 job: self,
