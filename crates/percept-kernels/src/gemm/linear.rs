@@ -2,6 +2,7 @@
 
 use super::blocking::Parts;
 use super::columns::{PackedPanels, multiply_columns};
+use super::narrow::{self, NarrowWeights};
 use super::pack::{groups_len, pack_groups, pack_panels_transposed, panel_width, panels_len};
 use super::product::{BiasAxis, DepthPart, Output};
 use super::{TILE_COLUMNS, TILE_ROWS};
@@ -27,13 +28,33 @@ const BLOCK_COLUMNS: usize = 4 * TILE_COLUMNS;
 pub struct PackedLinear {
     outputs: usize,
     inputs: usize,
-    panels: AlignedBuf,
+    packed: Packed,
+}
+
+#[derive(Debug)]
+enum Packed {
+    /// Few inputs: see [`narrow`].
+    Narrow(NarrowWeights),
+    Panels(AlignedBuf),
 }
 
 impl PackedLinear {
     /// Packs row-major weights `[outputs, inputs]`, PyTorch's layout of `Linear.weight`.
     pub fn pack(cpu: &Cpu, weight: &[f32], outputs: usize, inputs: usize) -> PackedLinear {
         assert_eq!(weight.len(), outputs * inputs, "length of the weights");
+        let packed = if inputs <= narrow::MOST_INPUTS {
+            Packed::Narrow(NarrowWeights::pack(weight, outputs, inputs))
+        } else {
+            Packed::Panels(PackedLinear::panels(cpu, weight, outputs, inputs))
+        };
+        PackedLinear {
+            outputs,
+            inputs,
+            packed,
+        }
+    }
+
+    fn panels(cpu: &Cpu, weight: &[f32], outputs: usize, inputs: usize) -> AlignedBuf {
         let mut panels = AlignedBuf::zeroed_floats(panels_len(outputs, inputs));
         let packed = SharedMut::new(panels.floats_mut());
         cpu.parallel(outputs.div_ceil(TILE_COLUMNS), &|panel, _| {
@@ -50,11 +71,7 @@ impl PackedLinear {
                 panel,
             });
         });
-        PackedLinear {
-            outputs,
-            inputs,
-            panels,
-        }
+        panels
     }
 
     /// Output columns, N.
@@ -69,7 +86,10 @@ impl PackedLinear {
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        self.panels.len()
+        match &self.packed {
+            Packed::Narrow(weights) => weights.bytes(),
+            Packed::Panels(panels) => panels.len(),
+        }
     }
 }
 
@@ -104,6 +124,10 @@ pub fn linear(cpu: &Cpu, weights: &PackedLinear, x: &[f32], epilogue: Epilogue<'
     assert_eq!(x.len(), m * k, "length of the input");
     assert_eq!(y.len(), m * n, "length of the output");
     epilogue.check(n, y.len());
+    let panels = match &weights.packed {
+        Packed::Narrow(weights) => return narrow::linear(cpu, weights, x, epilogue, y),
+        Packed::Panels(panels) => panels.floats(),
+    };
     let y = SharedMut::new(y);
     let output = Output {
         y: y.as_mut_ptr(),
@@ -125,7 +149,9 @@ pub fn linear(cpu: &Cpu, weights: &PackedLinear, x: &[f32], epilogue: Epilogue<'
             let rows = row_blocks.range(block / column_blocks.count());
             let columns = column_blocks.range(block % column_blocks.count());
             cpu.isa().run(Block {
-                weights,
+                n,
+                k,
+                panels,
                 x,
                 rows,
                 columns,
@@ -137,7 +163,10 @@ pub fn linear(cpu: &Cpu, weights: &PackedLinear, x: &[f32], epilogue: Epilogue<'
 }
 
 struct Block<'a> {
-    weights: &'a PackedLinear,
+    /// Columns, and how many numbers they sum.
+    n: usize,
+    k: usize,
+    panels: &'a [f32],
     x: &'a [f32],
     rows: std::ops::Range<usize>,
     columns: std::ops::Range<usize>,
@@ -151,15 +180,15 @@ impl Kernel for Block<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Block {
-            weights,
+            n,
+            k,
+            panels,
             x,
             rows,
             columns,
             output,
             scratch,
         } = self;
-        let (n, k) = (weights.outputs, weights.inputs);
-        let panels = weights.panels.floats();
         let depths = Parts::at_most(DEPTH, k, 1);
         let [groups] = scratch.floats([groups_len(rows.len(), k)]);
         // Each pass has its own part, so that the groups that a panel meets lie side by side.

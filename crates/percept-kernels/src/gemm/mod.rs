@@ -10,6 +10,7 @@ pub(crate) mod columns;
 mod finish;
 mod linear;
 mod matmul;
+mod narrow;
 pub(crate) mod pack;
 pub(crate) mod product;
 pub(crate) mod thin;

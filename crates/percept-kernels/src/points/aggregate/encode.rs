@@ -2,6 +2,9 @@
 //!
 //! `[d, p-n, p, n] W` is `p (W_p + W_n) + (p-n) (W_pn - W_n) + d w_d`: four products per neighbour and channel instead of
 //! ten, which is cheap enough to do again wherever an encoding is needed instead of keeping it.
+//!
+//! Far from the origin the first part is large beside the others, which are what neighbours differ in. It is summed in f64, and what
+//! an f32 cannot hold of it is added to the others before it is added itself: encodings are as exact as f32 can be.
 
 use std::ops::Range;
 
@@ -22,7 +25,7 @@ pub(super) struct Encoder {
     pub(super) padded: usize,
     pub(super) slope: f32,
     /// Of x, y and z of the point, and the bias: `[4][padded]`.
-    point: Vec<f32>,
+    point: Vec<f64>,
     /// Of the distance and of x, y and z of p - n: `[4][padded]`.
     relative: Vec<f32>,
     /// Packed, and its bias.
@@ -44,11 +47,11 @@ impl Encoder {
         for channel in 0..width {
             for axis in 0..3 {
                 let (of_n, to) = (column(7 + axis, channel), axis * padded + channel);
-                point[to] = column(4 + axis, channel) + of_n;
+                point[to] = f64::from(column(4 + axis, channel)) + f64::from(of_n);
                 relative[padded + to] = column(1 + axis, channel) - of_n;
             }
             relative[channel] = column(0, channel);
-            point[3 * padded + channel] = bias[channel];
+            point[3 * padded + channel] = f64::from(bias[channel]);
         }
         let again = again.map(|(weight, bias)| {
             let panels = pack_panels(padded, padded, |input, output| {
@@ -64,6 +67,22 @@ impl Encoder {
             relative,
             again,
         }
+    }
+
+    /// What a point adds to the encodings of all its neighbours, from a channel on, and what that lacks.
+    #[inline(always)]
+    fn start<S: Simd>(&self, s: S, point: [f32; 3], channel: usize) -> [S::V; 2] {
+        let (mut sums, mut rest) = ([0.0; LANES], [0.0; LANES]);
+        for lane in 0..LANES {
+            let weight = |number: usize| self.point[number * self.padded + channel + lane];
+            let mut sum = weight(3);
+            for axis in 0..3 {
+                sum += f64::from(point[axis]) * weight(axis);
+            }
+            sums[lane] = sum as f32;
+            rest[lane] = (sum - f64::from(sums[lane])) as f32;
+        }
+        [s.vector(sums), s.vector(rest)]
     }
 
     /// Floats that [`Patch::split`] takes.
@@ -123,11 +142,9 @@ impl<'a> Patch<'a> {
             *to = from.cast_unsigned();
         }
         let (geometry, rest) = memory.split_at_mut(4 * (padded_rows + LANES));
-        let (once, rest) = rest.split_at_mut(padded_rows * encoder.padded);
-        let twice = match encoder.again {
-            Some(_) => padded_rows * encoder.padded,
-            None => 0,
-        };
+        let encoded = padded_rows * encoder.padded;
+        let (once, rest) = rest.split_at_mut(encoded);
+        let twice = encoder.again.as_ref().map_or(0, |_| encoded);
         Patch {
             points,
             lists,
@@ -143,6 +160,11 @@ impl<'a> Patch<'a> {
     #[inline(always)]
     pub(super) fn neighbour(&self, row: usize) -> usize {
         self.lists[row] as usize
+    }
+
+    /// The neighbours of all rows.
+    pub(super) fn lists(&self) -> &[u32] {
+        &self.lists[..self.rows]
     }
 
     /// Distance between the numbers of a row in `geometry`.
@@ -187,11 +209,7 @@ impl<'a> Patch<'a> {
                 }
             }
             for channel in (0..padded).step_by(LANES) {
-                let mut start = read_at(s, &encoder.point, 3 * padded + channel);
-                for axis in 0..3 {
-                    let weight = read_at(s, &encoder.point, axis * padded + channel);
-                    start = s.mul_add(s.splat(p[axis]), weight, start);
-                }
+                let [start, rest] = encoder.start(s, p, channel);
                 let mut weights = [start; 4];
                 for number in 0..4 {
                     weights[number] = read_at(s, &encoder.relative, number * padded + channel);
@@ -202,7 +220,7 @@ impl<'a> Patch<'a> {
                         && 3 * stride + rows.end <= self.geometry.len()
                 );
                 for row in rows {
-                    let mut value = start;
+                    let mut value = rest;
                     // SAFETY: the last row was checked above, and vectors are whole.
                     unsafe {
                         for number in 0..4 {
@@ -210,6 +228,7 @@ impl<'a> Patch<'a> {
                                 s.splat(*self.geometry.get_unchecked(number * stride + row));
                             value = s.mul_add(geometry, weights[number], value);
                         }
+                        value = s.add(start, value);
                         let to = self.once.as_mut_ptr().add(row * padded + channel);
                         s.store(to, leaky(s, slope, value));
                     }

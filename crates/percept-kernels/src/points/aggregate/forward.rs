@@ -5,11 +5,13 @@ use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
 use super::encode::{Encoder, PATCH, Patch, padded_at};
+use super::precise::{self, PreciseScores};
 use super::shape::{AggregationShape, AggregationWeights, Join};
 use super::tile::{PANEL, ROW_UNIT, accumulate, pack_panels, read_at};
 use crate::aligned::SharedMut;
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
+use crate::gemm::wide::Wide;
 use crate::gemm::{PackedLinear, linear};
 use crate::isa::Kernel;
 use crate::math::exp2_up_to_0;
@@ -28,6 +30,8 @@ pub struct PackedAggregation {
     pub(super) feature_score: Option<PackedLinear>,
     /// From the encoding to its part of the scores.
     encoding_score: Vec<f32>,
+    /// Both, where there are few channels.
+    precise: Option<PreciseScores>,
 }
 
 impl PackedAggregation {
@@ -55,12 +59,19 @@ impl PackedAggregation {
                 .collect();
             PackedLinear::pack(cpu, &weight, 2 * padded, padded)
         });
+        let precise = (padded == precise::CHANNELS).then(|| {
+            let has_features = feature_score.is_some();
+            PreciseScores::new(score.columns(), has_features, |column, channel| {
+                score.at(column, channel)
+            })
+        });
         PackedAggregation {
             width: shape.width,
             join: shape.join,
             encoder,
             feature_score,
             encoding_score,
+            precise,
         }
     }
 
@@ -68,7 +79,8 @@ impl PackedAggregation {
     pub fn bytes(&self) -> usize {
         let encoder = 9 * self.encoder.padded + self.encoder.padded * self.encoder.padded;
         let features = self.feature_score.as_ref().map_or(0, PackedLinear::bytes);
-        features + (encoder + self.encoding_score.len()) * size_of::<f32>()
+        let precise = self.precise.as_ref().map_or(0, PreciseScores::bytes);
+        features + precise + (encoder + self.encoding_score.len()) * size_of::<f32>()
     }
 
     /// Channels that have scores. The point's own features have the same score for each neighbour, so they stay as they are.
@@ -168,11 +180,15 @@ pub fn aggregate(
     assert_eq!(weights.encoder.k, shape.k, "packed for other lists");
     assert_eq!(y.len(), shape.outputs(), "length of y");
     let features = weights.padded_features(features);
+    let (precise, feature_scores) = match &weights.precise {
+        Some(precise) => (precise.feature_scores(cpu, &features), Vec::new()),
+        None => (Vec::new(), weights.feature_scores(cpu, &features)),
+    };
     let cloud = Cloud {
         weights,
         points,
         neighbours,
-        feature_scores: &weights.feature_scores(cpu, &features),
+        feature_scores: &feature_scores,
         features: &features,
     };
     let y = SharedMut::new(y);
@@ -183,6 +199,7 @@ pub fn aggregate(
         let y = unsafe { y.slice(block.start * outputs..block.end * outputs) };
         cpu.isa().run(Block {
             cloud: &cloud,
+            precise: &precise,
             block,
             scratch,
             y,
@@ -211,10 +228,48 @@ impl Cloud<'_> {
         stride: usize,
     ) {
         let columns = self.weights.score_columns();
-        if columns - first >= PANEL {
+        if let (true, Some(wide)) = (columns - first >= PANEL, s.wide()) {
+            self.score_wide(s, wide, patch, first, y, stride);
+        } else if columns - first >= PANEL {
             self.score_tiles::<S, 6, 2>(s, patch, first, y, stride);
         } else {
             self.score_tiles::<S, ROW_UNIT, 1>(s, patch, first, y, stride);
+        }
+    }
+
+    /// The same for a whole panel, on vectors of 16 floats.
+    #[inline(always)]
+    fn score_wide<S: Simd>(
+        &self,
+        s: S,
+        wide: Wide,
+        patch: &Patch<'_>,
+        first: usize,
+        y: &mut [f32],
+        stride: usize,
+    ) {
+        let depth = self.weights.encoder.padded;
+        let columns = self.weights.score_columns();
+        let panel = &self.weights.encoding_score[first * depth..][..PANEL * depth];
+        assert!(y.len() >= (patch.padded_rows - 1) * stride + PANEL);
+        for row in 0..patch.padded_rows {
+            let y = &mut y[row * stride..][..PANEL];
+            if self.feature_scores.is_empty() {
+                y.fill(0.0);
+                continue;
+            }
+            let from = &self.feature_scores[patch.neighbour(row) * columns + first..][..PANEL];
+            for j in [0, LANES] {
+                s.write(&mut y[j..], read_at(s, from, j));
+            }
+        }
+        for row in (0..patch.padded_rows).step_by(ROW_UNIT) {
+            let a = patch.encoding()[row * depth..][..ROW_UNIT * depth].as_ptr();
+            // SAFETY: `ROW_UNIT` rows of both operands and of y were checked above.
+            unsafe {
+                let y = y.as_mut_ptr().add(row * stride);
+                wide.multiply_rows(depth, (a, depth), panel.as_ptr(), None, 1.0, (y, stride));
+            }
         }
     }
 
@@ -309,6 +364,8 @@ impl Cloud<'_> {
 
 struct Block<'a> {
     cloud: &'a Cloud<'a>,
+    /// The features' part of precise scores.
+    precise: &'a [f64],
     block: Range<usize>,
     scratch: &'a mut Scratch,
     y: &'a mut [f32],
@@ -321,6 +378,7 @@ impl Kernel for Block<'_> {
     fn run<S: Simd>(self, s: S) {
         let Block {
             cloud,
+            precise,
             block,
             scratch,
             y,
@@ -335,7 +393,10 @@ impl Kernel for Block<'_> {
             let mut patch = Patch::split(encoder, points, cloud.neighbours, memory);
             patch.encode(s, encoder, cloud.points);
             for panel in (0..cloud.weights.score_columns()).step_by(PANEL) {
-                cloud.score_panel(s, &patch, panel, scores, PANEL);
+                match &cloud.weights.precise {
+                    Some(weights) => score_precisely(s, weights, &patch, precise, k, scores),
+                    None => cloud.score_panel(s, &patch, panel, scores, PANEL),
+                }
                 let channel = cloud.first_channel() + panel;
                 for (turn, y) in y.chunks_exact_mut(2 * width).enumerate() {
                     let rows = turn * k..(turn + 1) * k;
@@ -355,6 +416,27 @@ impl Kernel for Block<'_> {
                 }
             }
         }
+    }
+}
+
+/// Scores of all channels, which are few, in f64; less the largest ones, times log2 e.
+#[inline(always)]
+fn score_precisely<S: Simd>(
+    s: S,
+    weights: &PreciseScores,
+    patch: &Patch<'_>,
+    feature_scores: &[f64],
+    k: usize,
+    scores: &mut [f32],
+) {
+    let encoding = &patch.encoding()[..patch.rows * precise::CHANNELS];
+    let lists = patch
+        .lists()
+        .chunks_exact(k)
+        .zip(encoding.chunks_exact(k * precise::CHANNELS))
+        .zip(scores.chunks_exact_mut(k * PANEL));
+    for ((neighbours, encoding), scores) in lists {
+        weights.exponents(s, neighbours, feature_scores, encoding, scores);
     }
 }
 

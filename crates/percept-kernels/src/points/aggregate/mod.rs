@@ -28,6 +28,7 @@ mod backward;
 mod encode;
 mod forward;
 mod moments;
+mod precise;
 mod scatter;
 mod shape;
 #[cfg(test)]
