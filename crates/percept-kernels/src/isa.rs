@@ -145,6 +145,22 @@ impl Isa {
             }
         }
     }
+
+    /// As [`Isa::run`], but compiled once more for [`Isa::Avx512`]: for kernels that use vectors of 16 floats in many places
+    /// (where [`Simd::wide`] proves them), not behind calls.
+    ///
+    /// # Panics
+    /// When this CPU does not support it.
+    pub(crate) fn run_widened<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 if self.is_supported() => {
+                // SAFETY: support was asked for.
+                unsafe { crate::simd::run_avx512(kernel, Wide::new()) }
+            }
+            _ => self.run(kernel),
+        }
+    }
 }
 
 /// A kernel's arguments, with the kernel itself written once for every [`Simd`].

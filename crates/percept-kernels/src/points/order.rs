@@ -57,7 +57,8 @@ impl Point {
 pub(super) fn sort(cpu: &Cpu, points: &mut [Point]) {
     let len = points.len();
     let mut parts: Vec<Range<usize>> = std::iter::once(0..len).collect();
-    let shared = SharedMut::new(points);
+    let mut aside = vec![Point::default(); len];
+    let (shared, aside) = (SharedMut::new(points), SharedMut::new(&mut aside));
     let rounds = if len < PARALLEL { 0 } else { ROUNDS };
     for round in 0..=rounds {
         let whole = round == rounds;
@@ -65,11 +66,16 @@ pub(super) fn sort(cpu: &Cpu, points: &mut [Point]) {
         let found = SharedMut::new(&mut cuts);
         cpu.parallel(parts.len(), &|part, _| {
             // SAFETY: parts are disjoint, and so are their cuts.
-            let (points, cut) = unsafe {
+            let (points, aside, cut) = unsafe {
                 let points = shared.slice(parts[part].clone());
-                (points, &mut found.slice(part..part + 1)[0])
+                let aside = aside.slice(parts[part].clone());
+                (points, aside, &mut found.slice(part..part + 1)[0])
             };
-            *cut = cpu.isa().run(Sort { points, whole });
+            *cut = cpu.isa().run_widened(Sort {
+                points,
+                aside,
+                whole,
+            });
         });
         let halves = parts.iter().zip(cuts);
         parts = halves
@@ -81,6 +87,8 @@ pub(super) fn sort(cpu: &Cpu, points: &mut [Point]) {
 /// Cuts a set once, or all the way down to leaves; returns where the first cut is.
 struct Sort<'a> {
     points: &'a mut [Point],
+    /// As long as the points.
+    aside: &'a mut [Point],
     whole: bool,
 }
 
@@ -88,12 +96,16 @@ impl Kernel for Sort<'_> {
     type Output = usize;
 
     #[inline(always)]
-    fn run<S: Simd>(self, _: S) -> usize {
-        let Sort { points, whole } = self;
+    fn run<S: Simd>(self, s: S) -> usize {
+        let Sort {
+            points,
+            aside,
+            whole,
+        } = self;
         let mut first = 0;
         let mut todo: Vec<Range<usize>> = std::iter::once(0..points.len()).collect();
         while let Some(range) = todo.pop() {
-            let cut = cut(&mut points[range.clone()]);
+            let cut = cut(s, &mut points[range.clone()], aside);
             if range.len() == points.len() {
                 first = cut;
             }
@@ -108,7 +120,7 @@ impl Kernel for Sort<'_> {
 
 /// Cuts a set in two along its widest side; returns how many points come first, 0 where there is nothing to cut.
 #[inline(always)]
-fn cut(points: &mut [Point]) -> usize {
+fn cut<S: Simd>(s: S, points: &mut [Point], aside: &mut [Point]) -> usize {
     let leaves = points.len().div_ceil(LEAF);
     if leaves <= 1 {
         return 0;
@@ -122,7 +134,7 @@ fn cut(points: &mut [Point]) -> usize {
         return 0;
     }
     let first = leaves_before_cut(leaves) * LEAF;
-    select(points, first, axis);
+    select(s, points, aside, first, axis);
     first
 }
 
@@ -177,7 +189,7 @@ fn widen(low: &mut [f32; 4], high: &mut [f32; 4], lanes: [f32; 4]) {
 
 /// Moves the `first` smallest points along an axis to the front (0 < first < len).
 #[inline(always)]
-fn select(points: &mut [Point], first: usize, axis: usize) {
+fn select<S: Simd>(s: S, points: &mut [Point], aside: &mut [Point], first: usize, axis: usize) {
     const SAMPLES: usize = 31;
     /// So many bad pivots mean that somebody chose the points against us.
     const MAX_ROUNDS: usize = 40;
@@ -201,7 +213,7 @@ fn select(points: &mut [Point], first: usize, axis: usize) {
         insertion_sort(samples);
         let rank = (first - start) * count / len;
         let pivot = samples[rank.min(count - 1)];
-        let less = partition(&mut points[start..end], axis, |value| value < pivot);
+        let less = partition::<S, false>(s, &mut points[start..end], aside, axis, pivot);
         if first == start + less {
             return;
         }
@@ -212,7 +224,7 @@ fn select(points: &mut [Point], first: usize, axis: usize) {
         start += less;
         // A small part in front may mean many points at the pivot itself.
         if less * 8 < len {
-            let equal = partition(&mut points[start..end], axis, |value| value <= pivot);
+            let equal = partition::<S, true>(s, &mut points[start..end], aside, axis, pivot);
             if first <= start + equal {
                 return;
             }
@@ -235,17 +247,86 @@ fn insertion_sort(values: &mut [f32]) {
     }
 }
 
-/// Moves the points whose coordinate `goes_first` to the front, without a branch on it; returns their number.
+/// Moves the points below the pivot (or at it) to the front, without a branch on it; returns their number. All stay in order.
 #[inline(always)]
-fn partition(points: &mut [Point], axis: usize, goes_first: impl Fn(f32) -> bool) -> usize {
-    let mut front = 0;
-    for i in 0..points.len() {
-        // Read from memory: the point itself moves through a register.
-        let value = points[i].along(axis);
-        points.swap(i, front);
-        front += usize::from(goes_first(value));
+fn partition<S: Simd, const OR_AT: bool>(
+    s: S,
+    points: &mut [Point],
+    aside: &mut [Point],
+    axis: usize,
+    pivot: f32,
+) -> usize {
+    let len = points.len();
+    let aside = &mut aside[..len];
+    let (mut front, mut behind) = (0, 0);
+    let mut next = 0;
+    #[cfg(target_arch = "x86_64")]
+    if let Some(wide) = s.wide() {
+        (front, behind) = wide::partition::<OR_AT>(wide, points, aside, axis, pivot);
+        next = front + behind;
     }
+    for i in next..len {
+        // To both places: what the other one gets is written over, or not counted.
+        let point = points[i];
+        let value = point.along(axis);
+        let goes_first = if OR_AT { value <= pivot } else { value < pivot };
+        points[front] = point;
+        aside[behind] = point;
+        front += usize::from(goes_first);
+        behind += usize::from(!goes_first);
+    }
+    points[front..].copy_from_slice(&aside[..behind]);
     front
+}
+
+#[cfg(target_arch = "x86_64")]
+mod wide {
+    use std::arch::x86_64::*;
+
+    use super::Point;
+    use crate::gemm::wide::Wide;
+
+    /// Points of a vector.
+    const POINTS: usize = 4;
+
+    /// [`partition`](super::partition) of all whole vectors, before what is aside comes back: the points that went first, and
+    /// those aside.
+    #[inline(always)]
+    pub(super) fn partition<const OR_AT: bool>(
+        _: Wide,
+        points: &mut [Point],
+        aside: &mut [Point],
+        axis: usize,
+        pivot: f32,
+    ) -> (usize, usize) {
+        assert!(points.len() == aside.len());
+        let (mut front, mut behind) = (0, 0);
+        let (from, aside) = (points.as_mut_ptr(), aside.as_mut_ptr());
+        // SAFETY: `Wide` proves AVX-512. Vectors lie in both slices: as many points as were read so far have been written at
+        // most, and nothing is written over that was not read.
+        unsafe {
+            let pivot = _mm512_set1_ps(pivot);
+            let spread = _mm512_set1_epi32(axis as i32);
+            for next in (0..points.len() / POINTS * POINTS).step_by(POINTS) {
+                let four = _mm512_loadu_ps(from.add(next).cast());
+                let along = _mm512_permutevar_ps(four, spread);
+                let first = match OR_AT {
+                    true => _mm512_cmp_ps_mask::<_CMP_LE_OQ>(along, pivot),
+                    false => _mm512_cmp_ps_mask::<_CMP_LT_OQ>(along, pivot),
+                };
+                // A bit of each point, added up in the fourth digit.
+                let count = (u32::from(first) & 0x1111) * 0x1111 >> 12 & 0xF;
+                let count = count as usize;
+                let chosen = _mm512_maskz_compress_ps(first, four);
+                let others = _mm512_maskz_compress_ps(!first, four);
+                _mm512_storeu_ps(from.add(front).cast(), chosen);
+                _mm512_storeu_ps(aside.add(behind).cast(), others);
+                front += count;
+                behind += POINTS - count;
+            }
+        }
+        (front, behind)
+    }
 }
 
 /// Sorts up to [`COUNTED`] points along an axis: a point's place is the number of points below it.
@@ -281,7 +362,24 @@ fn sort_by_counting(points: &mut [Point], axis: usize) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::isa::Isa;
     use crate::testing::numbers;
+
+    struct Select<'a> {
+        points: &'a mut [Point],
+        first: usize,
+        axis: usize,
+    }
+
+    impl Kernel for Select<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            let mut aside = vec![Point::default(); self.points.len()];
+            select(s, self.points, &mut aside, self.first, self.axis);
+        }
+    }
 
     #[test]
     fn selects_like_a_sort() {
@@ -289,8 +387,8 @@ mod tests {
             (65, 1000.0),
             (300, 3.0),
             (5000, 1e6),
-            (5000, 1.0),
-            (3000, 40.0),
+            (5003, 1.0),
+            (3001, 40.0),
         ] {
             let values = numbers(len as u64, 3 * len);
             let mut points: Vec<Point> = (0..len)
@@ -301,7 +399,19 @@ mod tests {
                 .collect();
             for first in [1, len / 3, len - 1] {
                 for axis in 0..3 {
-                    select(&mut points, first, axis);
+                    let rows = |points: &[Point]| points.iter().map(Point::row).collect::<Vec<_>>();
+                    let before = points.clone();
+                    let mut orders = Vec::new();
+                    for isa in Isa::available() {
+                        points.clone_from(&before);
+                        isa.run_widened(Select {
+                            points: &mut points,
+                            first,
+                            axis,
+                        });
+                        orders.push(rows(&points));
+                    }
+                    assert!(orders.windows(2).all(|pair| pair[0] == pair[1]));
                     let (front, back) = points.split_at(first);
                     let largest = front.iter().map(|p| p.along(axis)).fold(f32::MIN, f32::max);
                     let smallest = back.iter().map(|p| p.along(axis)).fold(f32::MAX, f32::min);
@@ -310,7 +420,7 @@ mod tests {
                         largest <= smallest + smallest.abs() * 1e-5,
                         "{len} {distinct} {first}"
                     );
-                    let mut rows: Vec<u32> = points.iter().map(Point::row).collect();
+                    let mut rows = rows(&points);
                     rows.sort_unstable();
                     assert!(rows.into_iter().eq(0..len as u32));
                 }

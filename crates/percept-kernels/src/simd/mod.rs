@@ -11,7 +11,7 @@ mod quad;
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx2::run_avx2;
+pub(crate) use avx2::{run_avx2, run_avx512};
 pub(crate) use portable::run_portable;
 pub use portable::{Halves, Portable};
 #[cfg(any(test, not(target_arch = "x86_64")))]

@@ -7,8 +7,9 @@
 
 use super::super::order::{FAN, LEAF};
 use super::super::tree::{Boxes, Leaf, PointTree};
-use super::columns::{Best, Columns, QUARTERS, QUERIES, leaf_keys, sort};
-use super::{Lists, squared_distance};
+use super::columns::{Best, Columns, leaf_keys, sort};
+use super::lanes::Lanes;
+use super::{Lists, sixteen_distances, squared_distance};
 use crate::simd::{LANES, Simd};
 
 /// Room of a query's buffer.
@@ -22,17 +23,8 @@ const MAX_WAITING: usize = 128;
 
 /// The bits of a whole vector.
 const ALL_LANES: u32 = (1 << LANES) - 1;
-/// How many lanes each set has: counting bits is slow without an instruction of its own, which not all CPUs have.
-static COUNTS: [u8; 1 << LANES] = {
-    let mut counts = [0; 1 << LANES];
-    let mut bits = 0;
-    while bits < counts.len() {
-        counts[bits] = bits.count_ones() as u8;
-        bits += 1;
-    }
-    counts
-};
-
+/// The bits of sixteen queries, or of a leaf's points.
+const ALL_QUERIES: u32 = (1 << LEAF) - 1;
 /// What came within the bound of each query, and the bounds themselves.
 #[repr(C, align(64))]
 struct Buffers {
@@ -45,10 +37,10 @@ struct Buffers {
 }
 
 /// The working memory of group searches.
-pub(super) struct GroupSearch<S: Simd> {
-    best: Best<S>,
+pub(super) struct GroupSearch<L: Lanes> {
+    best: Best<L>,
     buffers: Box<Buffers>,
-    /// Leaves to look into: (distance from the middle of the queries, leaf), sorted.
+    /// Leaves to look into: (distance from the middle of the queries, leaf).
     candidates: Vec<u64>,
     k: usize,
 }
@@ -84,6 +76,16 @@ fn splat3<S: Simd>(s: S, [x, y, z]: [f32; 3]) -> [S::V; 3] {
     [s.splat(x), s.splat(y), s.splat(z)]
 }
 
+/// The coordinates of a leaf's points.
+#[inline(always)]
+fn read3<L: Lanes>(s: L, leaf: &Leaf) -> [L::Floats; 3] {
+    [
+        s.read(&leaf.at[0]),
+        s.read(&leaf.at[1]),
+        s.read(&leaf.at[2]),
+    ]
+}
+
 /// Smallest squared distances from the box `low` to `high` to eight boxes.
 #[inline(always)]
 fn distances_to_boxes<S: Simd>(s: S, boxes: &Boxes, low: [S::V; 3], high: [S::V; 3]) -> S::V {
@@ -109,9 +111,9 @@ fn within<S: Simd>(s: S, distance: S::V, number: S::V, bound: S::V, bound_number
     at_most & !(tie & later)
 }
 
-impl<S: Simd> GroupSearch<S> {
+impl<L: Lanes> GroupSearch<L> {
     #[inline(always)]
-    pub(super) fn new(s: S, k: usize) -> GroupSearch<S> {
+    pub(super) fn new(s: L, k: usize) -> GroupSearch<L> {
         GroupSearch {
             best: Best::new(s, k),
             buffers: Box::new(Buffers {
@@ -130,7 +132,7 @@ impl<S: Simd> GroupSearch<S> {
     #[inline(always)]
     pub(super) fn run(
         &mut self,
-        s: S,
+        s: L,
         tree: &PointTree,
         group: Group<'_>,
         near: usize,
@@ -143,31 +145,30 @@ impl<S: Simd> GroupSearch<S> {
             sister if sister < tree.leaves.len() => sister,
             _ => near.saturating_sub(1),
         };
-        for half in 0..2 {
-            let keys = leaf_keys(s, group.leaf, half, &tree.leaves[near]);
-            self.best.start(s, 2 * half, &keys[0]);
-            self.best.start(s, 2 * half + 1, &keys[1]);
-            if sister != near {
-                let keys = leaf_keys(s, group.leaf, half, &tree.leaves[sister]);
-                self.best.absorb(s, 2 * half, keys[0]);
-                self.best.absorb(s, 2 * half + 1, keys[1]);
+        let own = leaf_keys(s, group.leaf, &tree.leaves[near]);
+        for part in 0..L::PARTS {
+            self.best.start(s, part, &own[part]);
+        }
+        if sister != near {
+            let keys = leaf_keys(s, group.leaf, &tree.leaves[sister]);
+            for part in 0..L::PARTS {
+                self.best.absorb(s, part, keys[part]);
             }
         }
         self.tighten(s, group.seats);
         let bound = self.largest_bound();
-        self.collect(s, tree, group, bound, [near, sister]);
-        self.candidates.sort_unstable();
+        self.collect(s.simd(), tree, group, bound, [near, sister]);
+        sort_candidates(&mut self.candidates);
         self.filter(s, tree, group);
         self.write(s, group, lists);
     }
 
     /// Reads the bounds off the lists.
     #[inline(always)]
-    fn tighten(&mut self, s: S, seats: usize) {
-        for quarter in 0..QUARTERS {
-            let (distance, number) = self.best.last(s, quarter);
-            for lane in 0..4 {
-                let query = QUERIES[quarter][lane];
+    fn tighten(&mut self, s: L, seats: usize) {
+        for part in 0..L::PARTS {
+            let (distance, number) = self.best.last(s, part);
+            for (lane, &query) in L::QUERIES[part].iter().enumerate() {
                 let (half, slot) = (query / LANES, query % LANES);
                 // Nothing is within the bound of an empty seat.
                 self.buffers.bound[half][slot] = if query < seats { distance[lane] } else { -1.0 };
@@ -196,7 +197,7 @@ impl<S: Simd> GroupSearch<S> {
     #[inline(always)]
     fn collect(
         &mut self,
-        s: S,
+        s: L::S,
         tree: &PointTree,
         group: Group<'_>,
         bound: (f32, f32),
@@ -243,8 +244,10 @@ impl<S: Simd> GroupSearch<S> {
 
     /// Looks into the candidates and brings the lists to their end.
     #[inline(always)]
-    fn filter(&mut self, s: S, tree: &PointTree, group: Group<'_>) {
+    fn filter(&mut self, s: L, tree: &PointTree, group: Group<'_>) {
         self.buffers.len = [0; LEAF];
+        let at = read3(s, group.leaf);
+        let zero = s.splat(0.0);
         for index in 0..self.candidates.len() {
             if index == FIRST_LEAVES {
                 self.empty(s);
@@ -254,26 +257,24 @@ impl<S: Simd> GroupSearch<S> {
             let leaf = &tree.leaves[candidate];
             let boxes = &tree.boxes[0][candidate / FAN];
             let child = candidate % FAN;
-            let mut queries = 0;
-            for half in 0..2 {
-                let zero = s.splat(0.0);
-                let mut gaps = [zero; 3];
-                for axis in 0..3 {
-                    let at = s.read(&group.leaf.at[axis][half]);
-                    let before = s.sub(s.splat(boxes.low[axis][child]), at);
-                    let behind = s.sub(at, s.splat(boxes.high[axis][child]));
-                    gaps[axis] = s.max(s.max(before, behind), zero);
-                }
-                let distance = squared_distance(s, gaps, [zero; 3]);
-                let bound = s.read(&self.buffers.bound[half]);
-                let bound_number = s.read(&self.buffers.bound_number[half]);
-                let first = s.splat(boxes.first[child]);
-                queries |= within(s, distance, first, bound, bound_number) << (half * LANES);
+            let mut gaps = [zero; 3];
+            for axis in 0..3 {
+                let before = s.sub(s.splat(boxes.low[axis][child]), at[axis]);
+                let behind = s.sub(at[axis], s.splat(boxes.high[axis][child]));
+                gaps[axis] = s.max(s.max(before, behind), zero);
+            }
+            let distance = sixteen_distances(s, gaps, [zero; 3]);
+            let bound = s.read(&self.buffers.bound);
+            let mut queries = !s.less(bound, distance) & ALL_QUERIES;
+            let tie = s.equal(distance, bound);
+            if tie != 0 {
+                let bound_number = s.read(&self.buffers.bound_number);
+                queries &= !(tie & s.less(bound_number, s.splat(boxes.first[child])));
             }
             while queries != 0 {
                 let query = queries.trailing_zeros() as usize % LEAF;
                 queries &= queries - 1;
-                self.take_within_bound(s, leaf, query, splat3(s, group.leaf.point(query)));
+                self.take_within_bound(s, leaf, query, group.leaf.point(query));
                 if self.buffers.len[query] > FULL {
                     self.empty(s);
                     self.tighten(s, group.seats);
@@ -285,70 +286,52 @@ impl<S: Simd> GroupSearch<S> {
 
     /// Adds a leaf's points within a query's bound to its buffer.
     #[inline(always)]
-    fn take_within_bound(&mut self, s: S, leaf: &Leaf, query: usize, at: [S::V; 3]) {
+    fn take_within_bound(&mut self, s: L, leaf: &Leaf, query: usize, at: [f32; 3]) {
         let buffers = &mut *self.buffers;
         let bound = s.splat(buffers.bound[query / LANES][query % LANES]);
-        for half in 0..2 {
-            let points = [
-                s.read(&leaf.at[0][half]),
-                s.read(&leaf.at[1][half]),
-                s.read(&leaf.at[2][half]),
-            ];
-            let distance = squared_distance(s, points, at);
-            let taken = !s.bits(s.less(bound, distance)) & ALL_LANES;
-            let len = buffers.len[query];
-            debug_assert!(len + LANES <= CAPACITY);
-            // SAFETY: a buffer holds at most FULL numbers before a leaf and LANES more at its second half, and has room
-            // for LEAF + LANES beyond FULL.
-            unsafe {
-                let distances = buffers.distance[query].as_mut_ptr().add(len);
-                s.store(distances, s.compress(distance, taken));
-                let numbers = buffers.number[query].as_mut_ptr().add(len);
-                s.store(numbers, s.compress(s.read(&leaf.number[half]), taken));
-            }
-            buffers.len[query] = len + usize::from(COUNTS[taken as usize]);
+        let at = [s.splat(at[0]), s.splat(at[1]), s.splat(at[2])];
+        let distance = sixteen_distances(s, read3(s, leaf), at);
+        let taken = !s.less(bound, distance) & ALL_QUERIES;
+        let len = buffers.len[query];
+        debug_assert!(len + LEAF + LANES <= CAPACITY);
+        // SAFETY: a buffer holds at most FULL numbers before a leaf, and has room for LEAF + LANES beyond FULL.
+        unsafe {
+            let distances = buffers.distance[query].as_mut_ptr().add(len);
+            let numbers = buffers.number[query].as_mut_ptr().add(len);
+            let both = [distance, s.read(&leaf.number)];
+            buffers.len[query] = len + s.store_chosen([distances, numbers], both, taken);
         }
     }
 
     /// Sorts the buffers into the lists.
     #[inline(always)]
-    fn empty(&mut self, s: S) {
+    fn empty(&mut self, s: L) {
         let none = s.keys(s.splat(0.0), s.splat(0.0))[0];
-        for quarter in 0..QUARTERS {
-            let queries = QUERIES[quarter];
-            let len = queries.map(|query| self.buffers.len[query]);
-            let longest = len.into_iter().fold(0, usize::max);
+        for part in 0..L::PARTS {
+            let queries = L::QUERIES[part];
+            let lengths = queries.iter().map(|&query| self.buffers.len[query]);
+            let longest = lengths.fold(0, usize::max);
             for start in (0..longest).step_by(LEAF) {
-                let mut keys: Columns<S> = [none; LEAF];
+                let mut keys: Columns<L> = [none; LEAF];
                 for half in 0..2 {
                     let at = start + half * LANES;
-                    let mut rows = [[none; 2]; 4];
-                    for lane in 0..4 {
-                        rows[lane] = self.buffered(s, queries[lane], at, len[lane]);
+                    let zero = s.simd().splat(0.0);
+                    let mut rows = [(zero, zero); LANES];
+                    for (row, &query) in rows.iter_mut().zip(queries) {
+                        *row = self.buffered(s.simd(), query, at);
                     }
-                    // Keys interleave as (0 1 4 5), (2 3 6 7); any order will do before sorting.
-                    for part in 0..2 {
-                        let turned = s.transpose_keys([
-                            rows[0][part],
-                            rows[1][part],
-                            rows[2][part],
-                            rows[3][part],
-                        ]);
-                        for i in 0..4 {
-                            keys[half * LANES + part * 4 + i] = turned[i];
-                        }
-                    }
+                    keys[half * LANES..][..LANES].copy_from_slice(&s.turn(&rows));
                 }
                 sort(s, &mut keys);
-                self.best.absorb(s, quarter, keys);
+                self.best.absorb(s, part, keys);
             }
         }
         self.buffers.len = [0; LEAF];
     }
 
-    /// Eight keys of a query's buffer from `at` on; those past its end are farther than anything.
+    /// Eight distances and numbers of a query's buffer from `at` on; past its end they are farther than anything.
     #[inline(always)]
-    fn buffered(&self, s: S, query: usize, at: usize, len: usize) -> [S::Keys; 2] {
+    fn buffered(&self, s: L::S, query: usize, at: usize) -> (<L::S as Simd>::V, <L::S as Simd>::V) {
         const SEATS: [f32; LANES] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
         debug_assert!(at + LANES <= CAPACITY);
         // SAFETY: `at` is at most 8 above the length of a buffer, which is at most FULL + LEAF = CAPACITY - LANES, and
@@ -359,24 +342,56 @@ impl<S: Simd> GroupSearch<S> {
                 s.load(self.buffers.number[query].as_ptr().add(at)),
             )
         };
-        let left = s.splat(len as f32 - at as f32);
+        let left = s.splat(self.buffers.len[query] as f32 - at as f32);
         let there = s.less(s.vector(SEATS), left);
-        s.keys(s.select(there, distance, s.splat(f32::MAX)), number)
+        (s.select(there, distance, s.splat(f32::MAX)), number)
     }
 
     #[inline(always)]
-    fn write(&mut self, s: S, group: Group<'_>, lists: &Lists) {
-        for quarter in 0..QUARTERS {
+    fn write(&mut self, s: L, group: Group<'_>, lists: &Lists) {
+        for part in 0..L::PARTS {
             for start in (0..self.k).step_by(LANES) {
-                let ranks = self.best.ranks(s, quarter, start / LEAF, start / LANES % 2);
-                for lane in 0..4 {
-                    let query = QUERIES[quarter][lane];
+                let ranks = self.best.ranks(s, part, start / LEAF, start / LANES % 2);
+                for (&(distance, number), &query) in ranks.iter().zip(L::QUERIES[part]) {
                     if query < group.seats {
-                        let (distance, number) = ranks[lane];
-                        lists.write(s, group.leaf.number(query), start, distance, number);
+                        let list = group.leaf.number(query);
+                        lists.write(s.simd(), list, start, distance, number);
                     }
                 }
             }
+        }
+    }
+}
+
+/// Sorts candidates by their distance: what is near tightens bounds for what comes later. Up to [`COUNTED`] of them by counting,
+/// without a branch, and but for the lowest bits of a distance; any order gives the same lists.
+#[inline(always)]
+fn sort_candidates(candidates: &mut [u64]) {
+    const COUNTED: usize = 64;
+    const WIDTH: usize = 16;
+    let len = candidates.len();
+    if len > COUNTED {
+        return candidates.sort_unstable();
+    }
+    let (mut keys, mut copy) = ([u32::MAX; COUNTED], [0; COUNTED]);
+    copy[..len].copy_from_slice(candidates);
+    for i in 0..len {
+        keys[i] = (copy[i] >> 32) as u32 & !(COUNTED as u32 - 1) | i as u32;
+    }
+    for (some, copy) in keys
+        .as_chunks::<WIDTH>()
+        .0
+        .iter()
+        .zip(copy[..len].chunks(WIDTH))
+    {
+        let mut places = [0; WIDTH];
+        for &key in &keys[..len] {
+            for lane in 0..WIDTH {
+                places[lane] += u32::from(some[lane] > key);
+            }
+        }
+        for (candidate, place) in copy.iter().zip(places) {
+            candidates[place as usize] = *candidate;
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod columns;
 mod group;
+mod lanes;
 mod one;
 #[cfg(test)]
 mod tests;
@@ -13,6 +14,9 @@ mod tests;
 pub use columns::MAX_NEIGHBOURS;
 
 use self::group::{Group, GroupSearch};
+#[cfg(target_arch = "x86_64")]
+use self::lanes::Sixteens;
+use self::lanes::{Lanes, Pairs};
 use super::order::FAN;
 use super::tree::PointTree;
 use crate::aligned::SharedMut;
@@ -27,6 +31,13 @@ const LEAVES_PER_BLOCK: usize = 64;
 #[inline(always)]
 fn squared_distance<S: Simd>(s: S, a: [S::V; 3], b: [S::V; 3]) -> S::V {
     // Without fused multiply-adds: the bits are those of `one::squared_distance`, on every instruction set.
+    let [x, y, z] = [s.sub(a[0], b[0]), s.sub(a[1], b[1]), s.sub(a[2], b[2])];
+    s.add(s.add(s.mul(x, x), s.mul(y, y)), s.mul(z, z))
+}
+
+/// The same for sixteen at a time.
+#[inline(always)]
+fn sixteen_distances<L: Lanes>(s: L, a: [L::Floats; 3], b: [L::Floats; 3]) -> L::Floats {
     let [x, y, z] = [s.sub(a[0], b[0]), s.sub(a[1], b[1]), s.sub(a[2], b[2])];
     s.add(s.add(s.mul(x, x), s.mul(y, y)), s.mul(z, z))
 }
@@ -117,7 +128,7 @@ fn search(
     let leaves = queries.leaves.len();
     cpu.parallel(leaves.div_ceil(LEAVES_PER_BLOCK), &|block, _| {
         let start = block * LEAVES_PER_BLOCK;
-        cpu.isa().run(SearchLeaves {
+        cpu.isa().run_widened(SearchLeaves {
             tree,
             queries,
             leaves: start..leaves.min(start + LEAVES_PER_BLOCK),
@@ -192,6 +203,17 @@ impl Kernel for SearchLeaves<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = s.wide() {
+            return self.search(Sixteens::new(wide));
+        }
+        self.search(Pairs(s));
+    }
+}
+
+impl SearchLeaves<'_> {
+    #[inline(always)]
+    fn search<L: Lanes>(self, s: L) {
         let mut search = GroupSearch::new(s, self.lists.k);
         // The last place where a whole leaf of points coincides, and its list.
         let mut pile: Option<([f32; 3], Vec<u64>)> = None;
