@@ -1,9 +1,12 @@
 //! Random numbers from counters: a function of (seed, step, stream, element), so nothing carries a generator's state.
 
 use crate::cpu::Cpu;
+use crate::isa::Kernel;
 use crate::rows::for_each_block;
+use crate::simd::Simd;
 
 /// Mixes the bits of a number (SplitMix64's finaliser).
+#[inline(always)]
 fn mix(mut x: u64) -> u64 {
     x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     x = (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
@@ -34,15 +37,34 @@ impl Stream {
 
 /// Drops a share of `p`, and scales the others so that the mean stays.
 pub fn dropout_in_place(cpu: &Cpu, stream: Stream, p: f32, y: &mut [f32]) {
-    let scale = 1.0 / (1.0 - p);
     for_each_block(cpu, y.len(), 1, 1, y, |range, y| {
-        for (index, value) in range.zip(y) {
-            *value = match stream.uniform(index) >= p {
-                true => *value * scale,
-                false => 0.0,
-            };
-        }
+        cpu.isa().run_widened(DropOut {
+            stream,
+            p,
+            first: range.start,
+            y,
+        });
     });
+}
+
+struct DropOut<'a> {
+    stream: Stream,
+    p: f32,
+    first: usize,
+    y: &'a mut [f32],
+}
+
+impl Kernel for DropOut<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let scale = 1.0 / (1.0 - self.p);
+        for i in 0..self.y.len() {
+            let kept = self.stream.uniform(self.first + i) >= self.p;
+            self.y[i] = if kept { self.y[i] * scale } else { 0.0 };
+        }
+    }
 }
 
 #[cfg(test)]

@@ -136,23 +136,58 @@ fn find_winners(
         width,
         winners,
         |places, winners| {
-            let rows = winners.chunks_exact_mut(width.max(1));
-            for ((place, winners), &point) in places.clone().zip(rows).zip(&lists.kept[places]) {
-                let y = &y[place * width..][..width];
-                let list = row_of(lists.neighbours, lists.k, point);
-                winners.fill(u8::MAX);
-                for (at, &named) in list.iter().enumerate() {
-                    let row = row_of(x, width, named);
-                    for ((winner, y), x) in winners.iter_mut().zip(y).zip(row) {
-                        let wins = x == y || x.is_nan();
-                        if *winner == u8::MAX && wins {
-                            *winner = at as u8;
-                        }
-                    }
-                }
-            }
+            cpu.isa().run(FindWinners {
+                width,
+                x,
+                lists,
+                y: &y[places.start * width..places.end * width],
+                kept: &lists.kept[places],
+                winners,
+            });
         },
     );
+}
+
+/// For each place the number in its list whose row has the maximum: the first one, or the first that is no number.
+struct FindWinners<'a> {
+    width: usize,
+    x: &'a [f32],
+    lists: KeptLists<'a>,
+    y: &'a [f32],
+    kept: &'a [i32],
+    winners: &'a mut [u8],
+}
+
+impl Kernel for FindWinners<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = self.width.max(1);
+        let rows = self
+            .winners
+            .chunks_exact_mut(width)
+            .zip(self.y.chunks_exact(width));
+        for ((winners, y), &point) in rows.zip(self.kept) {
+            let list = row_of(self.lists.neighbours, self.lists.k, point);
+            let lanes = winners.chunks_mut(LANES).zip(y.chunks(LANES));
+            for (at, (winners, y)) in lanes.enumerate() {
+                let lanes = at * LANES..at * LANES + y.len();
+                let y = s.read(y);
+                let mut first = s.splat(f32::from(u8::MAX));
+                // Backwards: the first one is set last.
+                for (number, &named) in list.iter().enumerate().rev() {
+                    let value = s.read(&row_of(self.x, width, named)[lanes.clone()]);
+                    let number = s.splat(number as f32);
+                    first = s.select(s.equal(value, y), number, first);
+                    first = s.select(s.equal(value, value), first, number);
+                }
+                for (winner, first) in winners.iter_mut().zip(s.to_array(first)) {
+                    *winner = first as u8;
+                }
+            }
+        }
+    }
 }
 
 /// dx `[rows, width]` of [`neighbour_max`], from dy `[kept, width]` and the winners. `rows` is the number of rows of x.
@@ -176,18 +211,47 @@ pub fn neighbour_max_gradient(
         .collect();
     let turned = InverseLists::new(rows, &named);
     for_each_block(cpu, rows, 2 * width, width, dx, |rows, dx| {
-        for (row, dx) in rows.zip(dx.chunks_exact_mut(width.max(1))) {
+        cpu.isa().run_widened(SumWinners {
+            width,
+            k,
+            first: rows.start,
+            turned: &turned,
+            winners,
+            dy,
+            dx,
+        });
+    });
+}
+
+/// For each row the gradient of the places where it won.
+struct SumWinners<'a> {
+    width: usize,
+    k: usize,
+    first: usize,
+    turned: &'a InverseLists,
+    winners: &'a [u8],
+    dy: &'a [f32],
+    dx: &'a mut [f32],
+}
+
+impl Kernel for SumWinners<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let width = self.width.max(1);
+        for (row, dx) in self.dx.chunks_exact_mut(width).enumerate() {
             dx.fill(0.0);
-            for &place in turned.places(row) {
-                let (point, at) = (place as usize / k, (place as usize % k) as u8);
-                let of_point = point * width..(point + 1) * width;
-                let winners = &winners[of_point.clone()];
-                for ((dx, dy), &winner) in dx.iter_mut().zip(&dy[of_point]).zip(winners) {
-                    *dx += if winner == at { *dy } else { 0.0 };
+            for &place in self.turned.places(self.first + row) {
+                let (point, at) = (place as usize / self.k, (place as usize % self.k) as u8);
+                let winners = &self.winners[point * width..][..width];
+                let dy = &self.dy[point * width..][..width];
+                for i in 0..width {
+                    dx[i] += if winners[i] == at { dy[i] } else { 0.0 };
                 }
             }
         }
-    });
+    }
 }
 
 /// y `[N, width]`: the weighted sum of the `k` rows of x that each list `[N, k]` names, with weights `[N, k]`.

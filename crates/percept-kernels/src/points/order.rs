@@ -30,6 +30,11 @@ pub(super) struct Point {
     lanes: [f32; 4],
 }
 
+// SAFETY: four floats without padding; any bits are floats.
+unsafe impl bytemuck::Zeroable for Point {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for Point {}
+
 impl Point {
     pub(super) fn new([x, y, z]: [f32; 3], row: u32) -> Point {
         Point {
@@ -53,12 +58,11 @@ impl Point {
     }
 }
 
-/// Puts points into k-d order. The order depends on the points alone.
-pub(super) fn sort(cpu: &Cpu, points: &mut [Point]) {
+/// Puts points into k-d order. The order depends on the points alone. `aside` is room for as many.
+pub(super) fn sort(cpu: &Cpu, points: &mut [Point], aside: &mut [Point]) {
     let len = points.len();
     let mut parts: Vec<Range<usize>> = std::iter::once(0..len).collect();
-    let mut aside = vec![Point::default(); len];
-    let (shared, aside) = (SharedMut::new(points), SharedMut::new(&mut aside));
+    let (shared, aside) = (SharedMut::new(points), SharedMut::new(aside));
     let rounds = if len < PARALLEL { 0 } else { ROUNDS };
     for round in 0..=rounds {
         let whole = round == rounds;

@@ -1,11 +1,12 @@
 //! Points in k-d order, cut into leaves of 16, with a tree of boxes above them, eight to a node.
 
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 
 use thiserror::Error;
 
 use super::order::{self, FAN, LEAF, Point, bounds};
-use crate::aligned::SharedMut;
+use crate::aligned::{AlignedBuf, SharedMut};
 use crate::cpu::Cpu;
 use crate::simd::LANES;
 
@@ -57,6 +58,41 @@ pub enum Numbering {
 pub(super) struct Leaf {
     pub(super) at: [[[f32; LANES]; 2]; 3],
     pub(super) number: [[f32; LANES]; 2],
+}
+
+// SAFETY: 64 floats without padding; any bits are floats.
+unsafe impl bytemuck::Zeroable for Leaf {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for Leaf {}
+
+/// Leaves on huge pages, where there are many.
+pub(super) struct Leaves {
+    buffer: AlignedBuf,
+    count: usize,
+}
+
+impl Leaves {
+    fn zeroed(count: usize) -> Leaves {
+        Leaves {
+            buffer: AlignedBuf::zeroed(count * size_of::<Leaf>()),
+            count,
+        }
+    }
+}
+
+impl Deref for Leaves {
+    type Target = [Leaf];
+
+    #[inline(always)]
+    fn deref(&self) -> &[Leaf] {
+        &bytemuck::cast_slice(self.buffer.bytes())[..self.count]
+    }
+}
+
+impl DerefMut for Leaves {
+    fn deref_mut(&mut self) -> &mut [Leaf] {
+        &mut bytemuck::cast_slice_mut(self.buffer.bytes_mut())[..self.count]
+    }
 }
 
 impl Leaf {
@@ -122,7 +158,7 @@ pub struct PointTree {
     given: usize,
     /// The row at each place.
     rows: Vec<u32>,
-    pub(super) leaves: Vec<Leaf>,
+    pub(super) leaves: Leaves,
     /// The boxes of the leaves by eight, the boxes of those by eight, and so on up to one node.
     pub(super) boxes: Vec<Vec<Boxes>>,
 }
@@ -160,17 +196,26 @@ impl PointTree {
             });
         }
         let usable = points.iter().zip(0..).filter(|(point, _)| is_usable(point));
-        let mut sorted = Vec::with_capacity(points.len());
-        sorted.extend(usable.map(|(&at, row)| Point::new(at, row)));
-        order::sort(cpu, &mut sorted);
+        let mut buffer = AlignedBuf::zeroed(size_of_val(points).div_ceil(3) * 4);
+        let sorted: &mut [Point] = bytemuck::cast_slice_mut(buffer.bytes_mut());
+        let mut count = 0;
+        for (&at, row) in usable {
+            sorted[count] = Point::new(at, row);
+            count += 1;
+        }
+        let sorted = &mut sorted[..count];
+        // Leaves are as large as the points in them, and not needed yet.
+        let mut leaves = Leaves::zeroed(count.div_ceil(LEAF));
+        let aside = &mut bytemuck::cast_slice_mut(&mut leaves)[..count];
+        order::sort(cpu, sorted, aside);
         let mut tree = PointTree {
             numbering,
             given: points.len(),
             rows: sorted.iter().map(Point::row).collect(),
-            leaves: vec![Leaf::EMPTY; sorted.len().div_ceil(LEAF)],
+            leaves,
             boxes: Vec::new(),
         };
-        tree.fill(cpu, &sorted);
+        tree.fill(cpu, sorted);
         Ok(tree)
     }
 
@@ -233,6 +278,9 @@ impl PointTree {
                 let place = (start * FAN + index) * LEAF;
                 let points = &points[place..points.len().min(place + LEAF)];
                 let mut first = f32::from_bits(NOBODY);
+                if points.len() < LEAF {
+                    *leaf = Leaf::EMPTY;
+                }
                 for (seat, point) in points.iter().enumerate() {
                     let number = match numbering {
                         Numbering::Rows => point.row(),

@@ -7,8 +7,10 @@ use std::ops::Range;
 
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
+use crate::isa::Kernel;
 use crate::points::InverseLists;
 use crate::rows::for_each_block;
+use crate::simd::Simd;
 
 /// Most chunks: enough for the threads, and few enough that the sums of weights, one for each chunk, stay small.
 const CHUNKS: usize = 32;
@@ -103,16 +105,42 @@ impl ScatterPlan {
     ) {
         let len = columns.len();
         for_each_block(cpu, self.rows.rows(), 2 * len, len, y, |rows, y| {
-            for (row, y) in rows.zip(y.chunks_exact_mut(len.max(1))) {
-                y.fill(0.0);
-                for &slot in self.rows.places(row) {
-                    let slot = &slots[slot as usize * width..][columns.clone()];
-                    for (y, &value) in y.iter_mut().zip(slot) {
-                        *y += value;
-                    }
+            cpu.isa().run_widened(SumSlots {
+                rows: &self.rows,
+                first: rows.start,
+                width,
+                columns: columns.clone(),
+                slots,
+                y,
+            });
+        });
+    }
+}
+
+struct SumSlots<'a> {
+    rows: &'a InverseLists,
+    first: usize,
+    width: usize,
+    columns: Range<usize>,
+    slots: &'a [f32],
+    y: &'a mut [f32],
+}
+
+impl Kernel for SumSlots<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, _: S) {
+        let len = self.columns.len();
+        for (row, y) in self.y.chunks_exact_mut(len.max(1)).enumerate() {
+            y.fill(0.0);
+            for &slot in self.rows.places(self.first + row) {
+                let slot = &self.slots[slot as usize * self.width..][self.columns.clone()];
+                for i in 0..len {
+                    y[i] += slot[i];
                 }
             }
-        });
+        }
     }
 }
 

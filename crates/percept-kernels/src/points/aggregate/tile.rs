@@ -1,6 +1,6 @@
 //! Small products for the rows of a few points: register tiles of 6 x 16, or 12 x 8 where there are 8 columns only.
 
-use crate::gemm::wide;
+use crate::gemm::wide::{self, ScatteredRow, Wide};
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 
@@ -191,7 +191,10 @@ impl Kernel for WeightProduct<'_> {
         assert!(self.a.len() >= self.rows * outputs && self.b.len() >= self.rows * inputs);
         assert_eq!(self.y.len(), outputs * inputs, "length of y");
         for first in (0..inputs).step_by(PANEL) {
-            if inputs - first >= PANEL {
+            if let (true, Some(wide)) = (inputs - first >= PANEL, s.wide()) {
+                // SAFETY: as below.
+                unsafe { self.wide_panel(wide, first) };
+            } else if inputs - first >= PANEL {
                 for output in (0..outputs).step_by(4) {
                     // SAFETY: lengths were checked above.
                     unsafe { self.tile::<S, 4, 2>(s, output, first) };
@@ -207,6 +210,27 @@ impl Kernel for WeightProduct<'_> {
 }
 
 impl WeightProduct<'_> {
+    /// All outputs of 16 inputs.
+    #[inline(always)]
+    unsafe fn wide_panel(&mut self, wide: Wide, first: usize) {
+        for output in (0..self.outputs).step_by(wide::ROWS) {
+            let count = (self.outputs - output).min(wide::ROWS);
+            // SAFETY: the caller gives a panel of the product.
+            unsafe {
+                let mut rows = [ScatteredRow {
+                    from: self.a.as_ptr().add(output),
+                    to: self.y.as_mut_ptr().add(output * self.inputs + first),
+                }; wide::ROWS];
+                for row in 1..count {
+                    rows[row].from = rows[0].from.add(row);
+                    rows[row].to = rows[0].to.add(row * self.inputs);
+                }
+                let b = (self.b.as_ptr().add(first), self.inputs);
+                wide.add_scattered_rows(self.rows, &rows[..count], self.outputs, b, PANEL);
+            }
+        }
+    }
+
     #[inline(always)]
     unsafe fn tile<S: Simd, const ROWS: usize, const VECTORS: usize>(
         &mut self,
@@ -218,17 +242,13 @@ impl WeightProduct<'_> {
         // SAFETY: the caller gives a tile of the product.
         unsafe {
             let y = self.y.as_mut_ptr().add(output * self.inputs + first);
-            for i in 0..ROWS {
-                for j in 0..VECTORS {
-                    sums[i][j] = s.load(y.add(i * self.inputs + j * LANES));
-                }
-            }
             let a = self.a.as_ptr().add(output);
             let b = self.b.as_ptr().add(first);
             sums = accumulate(s, sums, (a, 1, self.outputs), (b, self.inputs), self.rows);
             for i in 0..ROWS {
                 for j in 0..VECTORS {
-                    s.store(y.add(i * self.inputs + j * LANES), sums[i][j]);
+                    let to = y.add(i * self.inputs + j * LANES);
+                    s.store(to, s.add(s.load(to), sums[i][j]));
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::super::tree::{Boxes, Leaf, PointTree};
 use super::columns::{Best, Columns, leaf_keys, sort};
 use super::lanes::Lanes;
 use super::{Lists, sixteen_distances, squared_distance};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, prefetch_read};
 
 /// Room of a query's buffer.
 const CAPACITY: usize = 96;
@@ -74,6 +74,15 @@ impl<'a> Group<'a> {
 #[inline(always)]
 fn splat3<S: Simd>(s: S, [x, y, z]: [f32; 3]) -> [S::V; 3] {
     [s.splat(x), s.splat(y), s.splat(z)]
+}
+
+/// Fetches a leaf that is read soon.
+#[inline(always)]
+fn prefetch_leaf(leaf: &Leaf) {
+    for axis in &leaf.at {
+        prefetch_read(axis[0].as_ptr());
+    }
+    prefetch_read(leaf.number[0].as_ptr());
 }
 
 /// The coordinates of a leaf's points.
@@ -235,6 +244,7 @@ impl<L: Lanes> GroupSearch<L> {
                     let child = found.trailing_zeros();
                     let leaf = u64::from(node * FAN as u32 + child);
                     let distance = distance[child as usize % LANES].to_bits();
+                    prefetch_leaf(&tree.leaves[leaf as usize]);
                     self.candidates.push(u64::from(distance) << 32 | leaf);
                     found &= found - 1;
                 }
@@ -367,7 +377,7 @@ impl<L: Lanes> GroupSearch<L> {
 /// without a branch, and but for the lowest bits of a distance; any order gives the same lists.
 #[inline(always)]
 fn sort_candidates(candidates: &mut [u64]) {
-    const COUNTED: usize = 64;
+    const COUNTED: usize = 128;
     const WIDTH: usize = 16;
     let len = candidates.len();
     if len > COUNTED {
