@@ -75,6 +75,7 @@ enum Verb {
 }
 
 fn main() -> ExitCode {
+    percept_kernels::machine::keep_freed_memory();
     let cli = Cli::parse();
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("error: {panic}");

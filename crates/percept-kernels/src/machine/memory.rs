@@ -139,3 +139,19 @@ fn proc_bytes(path: &str, field: &str) -> Option<u64> {
     let kilobytes: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
     Some(kilobytes * 1024)
 }
+/// Lets the C library keep what is freed, up to some dozens of megabytes, for what is allocated next.
+///
+/// By default it may give memory back to the system after every run and fault it in again, page by page, in the next one: whether
+/// it does depends on the order of frees, so that the same work takes 22 or 30 ms.
+pub fn keep_freed_memory() {
+    #[cfg(all(target_os = "linux", target_env = "gnu"))]
+    {
+        const KEPT_BYTES: i32 = 64 << 20;
+        const MAPPED_FROM_BYTES: i32 = 32 << 20;
+        // SAFETY: sets two numbers of the allocator; a refusal changes nothing.
+        unsafe {
+            libc::mallopt(libc::M_TRIM_THRESHOLD, KEPT_BYTES);
+            libc::mallopt(libc::M_MMAP_THRESHOLD, MAPPED_FROM_BYTES);
+        }
+    }
+}

@@ -3,8 +3,8 @@
 mod memory;
 
 pub use memory::{
-    MemoryInfo, MemoryUse, machine_memory_bytes, memory_info, peak_resident_bytes, resident_bytes,
-    watch_memory,
+    MemoryInfo, MemoryUse, keep_freed_memory, machine_memory_bytes, memory_info,
+    peak_resident_bytes, resident_bytes, watch_memory,
 };
 
 use std::hint::black_box;

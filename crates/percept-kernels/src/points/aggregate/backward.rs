@@ -16,7 +16,7 @@ use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::{MatmulShape, PackedLinear, linear, matmul};
 use crate::isa::Kernel;
-use crate::math::exp2_below_128;
+use crate::math::exp2_up_to_0;
 use crate::simd::{LANES, Simd};
 
 /// dfeatures `[N, C]` and the gradients of the weights, from dy `[N, 2C]`. The rest is as for the forward pass.
@@ -435,7 +435,7 @@ fn unpool<S: Simd>(
         let (mut total, mut sum) = (s.splat(0.0), s.splat(0.0));
         for row in rows.clone() {
             let at = row * columns + column;
-            let weight = exp2_below_128(s, s.sub(read_at(s, scores, at), most));
+            let weight = exp2_up_to_0(s, s.sub(read_at(s, scores, at), most));
             s.write(&mut scores[at..], weight);
             total = s.add(total, weight);
             sum = s.mul_add(weight, cloud.joined(s, patch, row, channel), sum);

@@ -248,3 +248,74 @@ mod avx512 {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::isa::Isa;
+    use crate::testing::numbers;
+
+    struct Exponents<'a>(
+        &'a PreciseScores,
+        &'a [u32],
+        &'a [f64],
+        &'a [f32],
+        &'a mut [f32],
+    );
+
+    impl Kernel for Exponents<'_> {
+        type Output = ();
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) {
+            self.0.exponents(s, self.1, self.2, self.3, self.4);
+        }
+    }
+
+    /// Scores far from 0 that nearly agree lose nothing, and bits are the same everywhere.
+    #[test]
+    fn differences_are_rounded_once() {
+        for (k, columns) in [(1, 16), (5, 8), (16, 16), (64, 16), (16, 8)] {
+            let weight = numbers(1, columns * 2 * CHANNELS);
+            let far = |seed: u64, len: usize| -> Vec<f32> {
+                numbers(seed, len).iter().map(|x| 50.0 + x).collect()
+            };
+            let (encoding, features) = (far(2, k * CHANNELS), far(3, 9 * CHANNELS));
+            let neighbours: Vec<u32> = (0..k as u32).map(|at| at * 7 % 9).collect();
+            let has_features = columns == PANEL;
+            let scores = PreciseScores::new(columns, has_features, |column, channel| {
+                weight[column * 2 * CHANNELS + channel]
+            });
+            let score = |row: usize, column: usize| {
+                let weight = &weight[column * 2 * CHANNELS..][..2 * CHANNELS];
+                let near = &features[neighbours[row] as usize * CHANNELS..][..CHANNELS];
+                let near = if has_features { near } else { &[] };
+                let add = |sum: f64, (x, w): (&f32, &f32)| sum + f64::from(*x) * f64::from(*w);
+                let start = near.iter().zip(weight).fold(0.0, add);
+                let own = &encoding[row * CHANNELS..][..CHANNELS];
+                own.iter().zip(&weight[CHANNELS..]).fold(start, add)
+            };
+            for isa in Isa::available() {
+                let cpu = Cpu::with_isa(1, isa).unwrap();
+                let feature_scores = scores.feature_scores(&cpu, &features);
+                let mut y = vec![f32::NAN; k * PANEL];
+                isa.run(Exponents(
+                    &scores,
+                    &neighbours,
+                    &feature_scores,
+                    &encoding,
+                    &mut y,
+                ));
+                for column in 0..columns {
+                    let most = (0..k).map(|row| score(row, column));
+                    let most = most.fold(f64::NEG_INFINITY, f64::max);
+                    for row in 0..k {
+                        let expected = ((score(row, column) - most) * LOG2_E) as f32;
+                        let got = y[row * PANEL + column];
+                        assert_eq!(got, expected, "{isa}, {k} neighbours, {columns} columns");
+                    }
+                }
+            }
+        }
+    }
+}
