@@ -319,7 +319,7 @@ mod wide {
                     false => _mm512_cmp_ps_mask::<_CMP_LT_OQ>(along, pivot),
                 };
                 // A bit of each point, added up in the fourth digit.
-                let count = (u32::from(first) & 0x1111) * 0x1111 >> 12 & 0xF;
+                let count = ((u32::from(first) & 0x1111) * 0x1111) >> 12 & 0xF;
                 let count = count as usize;
                 let chosen = _mm512_maskz_compress_ps(first, four);
                 let others = _mm512_maskz_compress_ps(!first, four);
