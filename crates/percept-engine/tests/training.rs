@@ -10,9 +10,9 @@ use percept_engine::{EngineError, Memory, Mode, Options, TrainStep, run_referenc
 use percept_graph::{
     Activation, ActiveSites, AdamW, AdaptiveAvgPool2d, Attention, AvgPool2d, BatchNorm, Builder,
     Concat, Conv2d, ConvTranspose2d, CrossEntropy, Dim, Dropout, Expand, Gather, Graph,
-    LEARNING_RATE, LayerScale, MatMul, MaxPool2d, Optimiser, RANDOM_COUNTER, Reduce, ReduceKind,
-    Resize, ResizeMode, ResizeScale, Rulebook, Sgd, Softmax, SparseConv3d, SparseToDense, Tensor,
-    Training, ValueId, Window3d,
+    LEARNING_RATE, LayerScale, MatMul, MaxPool2d, Optimiser, RANDOM_COUNTER, Recompute, Reduce,
+    ReduceKind, Resize, ResizeMode, ResizeScale, Rulebook, Sgd, Softmax, SparseConv3d,
+    SparseToDense, StepPhase, Tensor, Training, ValueId, Window3d,
 };
 use percept_kernels::{Cpu, Isa};
 
@@ -419,6 +419,27 @@ fn threads_and_memory_change_no_bit() {
         }
         let got = bits_after(&graph, &inputs, 2, Memory::Keep);
         assert!(got == expected, "{name} with all values kept");
+    }
+}
+
+#[test]
+fn what_one_pass_gives_back_has_the_same_bits() {
+    let optimiser = Optimiser::AdamW(AdamW::default());
+    let what = Recompute {
+        elementwise: true,
+        ..Recompute::default()
+    };
+    for (name, graph, inputs) in cases() {
+        let graph = training(optimiser, None, graph);
+        let expected = bits_after(&graph, &inputs, 1, Memory::Frugal);
+        let again = graph.clone().recomputing(&what).unwrap();
+        assert!(again.nodes().len() > graph.nodes().len(), "{name}");
+        for graph in [again.clone(), again.with_early_updates()] {
+            for (threads, memory) in [(1, Memory::Frugal), (2, Memory::Keep)] {
+                let got = bits_after(&graph, &inputs, threads, memory);
+                assert!(got == expected, "{name}, {threads} threads");
+            }
+        }
     }
 }
 

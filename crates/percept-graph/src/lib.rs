@@ -58,7 +58,8 @@ pub use quantized::INPUT_QUANTIZER;
 pub use tensor::{Tensor, TensorError, byte_length, element_count};
 pub use training::{
     Backward, Differentiable, Differentiated, LEARNING_RATE, MOMENTUM, Optimiser, PART_SHARE,
-    RANDOM_COUNTER, StepPhase, Training, TrainingInParts, differentiate,
+    RANDOM_COUNTER, RecomputableModule, Recompute, StepPhase, Training, TrainingInParts,
+    differentiate,
 };
 pub use types::{Initializer, ParamSpec, TensorType};
 pub use weights::{WeightError, WeightSource};

@@ -32,6 +32,14 @@ impl TensorType {
         }
     }
 
+    /// The type of its numbers as f32, where they are floats of 16 bits.
+    pub(crate) fn widened(&self) -> Self {
+        match self.dtype {
+            DType::F16 | DType::BF16 => Self::f32(self.shape.clone()),
+            _ => self.clone(),
+        }
+    }
+
     /// Number of elements.
     pub fn elements(&self) -> Dim {
         self.shape.iter().product()

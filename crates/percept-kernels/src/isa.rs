@@ -16,7 +16,7 @@ pub const ISA_VARIABLE: &str = "PERCEPT_ISA";
 pub enum Isa {
     /// What every CPU of the architecture has; runs everywhere.
     Portable,
-    /// AVX2 with fused multiply-add.
+    /// AVX2 with fused multiply-add and conversions of half-precision numbers.
     Avx2,
     /// The same, and dot products of bytes: AVX-512 VNNI on 256-bit vectors, or AVX-VNNI. Kernels on floats are those of
     /// [`Isa::Avx2`].
@@ -88,7 +88,11 @@ impl Isa {
         match self {
             Isa::Portable => true,
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
+            Isa::Avx2 => {
+                is_x86_feature_detected!("avx2")
+                    && is_x86_feature_detected!("fma")
+                    && is_x86_feature_detected!("f16c")
+            }
             #[cfg(target_arch = "x86_64")]
             Isa::Vnni => {
                 let evex =

@@ -4,6 +4,7 @@ use percept_graph::{Activation, ActivationGradient, Softmax, SoftmaxGradient};
 use percept_kernels::reference::{self, Real};
 use percept_kernels::{self as kernels, elementwise, gradient, softmax};
 
+use super::cast::by_kept;
 use super::{Execute, Prepare, Reference};
 use crate::EngineError;
 use crate::kernel::Kernel;
@@ -45,11 +46,13 @@ impl Execute for Activation {
 }
 
 impl Execute for ActivationGradient {
-    fn prepare(&self, _: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
-        let activation = kernel_activation(self.activation);
+    fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
+        let (activation, dtype) = (kernel_activation(self.activation), at.dtype());
         let kernel = Kernel::new(move |cpu, io| {
-            let x = io.read(0)?;
-            gradient::activation_gradient_in_place(cpu, activation, x, io.modify(0, 1)?);
+            by_kept!(dtype, Saved => {
+                let saved = io.read::<Saved>(0)?;
+                gradient::activation_gradient_in_place(cpu, activation, saved, io.modify(0, 1)?);
+            });
             Ok(())
         });
         Ok(kernel.in_place(1))

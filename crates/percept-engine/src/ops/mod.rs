@@ -6,6 +6,7 @@
 
 mod activation;
 mod attention;
+mod cast;
 mod conv;
 mod conv_gradient;
 mod conv_transpose;

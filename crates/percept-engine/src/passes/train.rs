@@ -14,7 +14,7 @@ pub fn activations(graph: &Graph, lowered: &mut Lowered) {
     for i in 0..lowered.steps.len() {
         if !matches!(
             graph.node(lowered.steps[i].node).op,
-            Op::BatchNormTraining(_)
+            Op::BatchNormTraining(_) | Op::BatchNormAgain(_)
         ) {
             continue;
         }

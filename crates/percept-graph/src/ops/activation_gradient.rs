@@ -3,7 +3,7 @@
 use super::{Activation, Operator, behind_the_loss};
 use crate::{Cost, TensorType};
 
-/// dx = dy · f'(x). Inputs: x, or y where it tells f' as well, and dy.
+/// dx = dy · f'(x). Inputs: x, or y where it tells f' as well, which may be kept in 16 bits, and dy.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ActivationGradient {
     /// Of what.
@@ -35,7 +35,10 @@ impl Operator for ActivationGradient {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
-        same_pair(inputs)
+        match inputs {
+            [saved, dy] => same_pair(&[&saved.widened(), *dy]),
+            _ => same_pair(inputs),
+        }
     }
 
     fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {

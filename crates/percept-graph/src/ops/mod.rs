@@ -4,6 +4,7 @@
 mod activation;
 mod activation_gradient;
 mod attention;
+mod cast;
 mod conv;
 mod conv_gradient;
 mod custom;
@@ -30,6 +31,7 @@ mod sparse_gradient;
 pub use activation::{Activation, Softmax};
 pub use activation_gradient::{ActivationGradient, SoftmaxGradient};
 pub use attention::{Attention, AttentionGradient};
+pub use cast::{Cast, RectifiedCast};
 pub use conv::{Conv2d, ConvTranspose2d};
 pub use conv_gradient::{Conv2dInputGradient, Conv2dWeightGradient};
 pub use custom::{CacheCounters, CustomOp, OpContext};
@@ -40,7 +42,7 @@ pub use layout::{Concat, Expand, Pad, Permute, Reshape, Slice};
 pub use linear::{Linear, LinearWeight, MatMul};
 pub use loss::{CrossEntropy, CrossEntropyGradient};
 pub use norm::{BatchNorm, LayerNorm};
-pub use norm_gradient::{BatchNormGradient, BatchNormTraining, LayerNormGradient};
+pub use norm_gradient::{BatchNormAgain, BatchNormGradient, BatchNormTraining, LayerNormGradient};
 pub use normalize::{Normalize, NormalizeGradient};
 pub use optimiser::{AdamW, ClipFactor, Sgd};
 pub use points::Knn;
@@ -178,8 +180,10 @@ op_enum!($
     AdaptiveAvgPool2dGradient,
     AttentionGradient,
     AvgPool2dGradient,
+    BatchNormAgain,
     BatchNormGradient,
     BatchNormTraining,
+    Cast,
     ClipFactor,
     Conv2dInputGradient,
     Conv2dWeightGradient,
@@ -190,6 +194,7 @@ op_enum!($
     MaxPool2dGradient,
     NormalizeGradient,
     RandomDropout,
+    RectifiedCast,
     ResizeGradient,
     Sgd,
     SoftmaxGradient,

@@ -141,6 +141,7 @@ impl Differentiable for BatchNorm {
         let gradient = BatchNormGradient {
             norm: self.clone(),
             batch_statistics: false,
+            rectified: false,
         };
         let inputs = [x, dy, weight, back.input(3), back.input(4)];
         let gradients = back.call_many("grad", gradient, &inputs);

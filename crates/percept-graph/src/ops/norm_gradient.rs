@@ -51,6 +51,7 @@ impl Differentiable for BatchNormTraining {
         let gradient = BatchNormGradient {
             norm: self.norm.clone(),
             batch_statistics: true,
+            rectified: false,
         };
         let (mean, variance) = (back.output(1), back.output(2));
         let inputs = [back.input(0), back.dy()?, back.input(1), mean, variance];
@@ -60,13 +61,48 @@ impl Differentiable for BatchNormTraining {
     }
 }
 
-/// dx, dweight and dbias of a batch norm. Inputs: x, dy, weight, mean, variance.
+/// A batch norm in training once more, on the way back: by the statistics that the batch had, so that nothing moves twice.
+/// Inputs: x, weight, bias, mean, variance. x may be kept in 16 bits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchNormAgain {
+    /// The inference form.
+    pub norm: BatchNorm,
+}
+
+impl Operator for BatchNormAgain {
+    fn kind(&self) -> &'static str {
+        "BatchNormAgain"
+    }
+
+    fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
+        let vector = TensorType::f32([Dim::from(self.norm.channels)]);
+        match inputs {
+            [x, vectors @ ..] if vectors.len() == 4 && vectors.iter().all(|v| **v == vector) => {
+                self.norm.infer(&[&x.widened()])
+            }
+            _ => Err("x, weight, bias, mean and variance".to_owned()),
+        }
+    }
+
+    fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
+        Cost::elementwise(inputs[0].elements(), 3)
+    }
+
+    fn describe(&self) -> String {
+        format!("{}.again", self.norm.describe())
+    }
+}
+
+/// dx, dweight and dbias of a batch norm. Inputs: x, dy, weight, mean, variance; and the bias, where a ReLU stands behind the norm.
+/// x may be kept in 16 bits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BatchNormGradient {
     /// Of what.
     pub norm: BatchNorm,
     /// Whether mean and variance came from x itself.
     pub batch_statistics: bool,
+    /// Whether dy is that of a ReLU behind the norm: x tells what it let through.
+    pub rectified: bool,
 }
 
 impl Operator for BatchNormGradient {
@@ -75,15 +111,21 @@ impl Operator for BatchNormGradient {
     }
 
     fn infer(&self, inputs: &[&TensorType]) -> Result<Vec<TensorType>, String> {
-        let [x, dy, vectors @ ..] = inputs else {
-            return Err("x, dy, weight, mean and variance".to_owned());
+        let wanted = match self.rectified {
+            true => "x, dy, weight, mean, variance and bias",
+            false => "x, dy, weight, mean and variance",
         };
-        self.norm.infer(&[*x])?;
+        let [x, dy, vectors @ ..] = inputs else {
+            return Err(wanted.to_owned());
+        };
+        let x = x.widened();
+        self.norm.infer(&[&x])?;
         let vector = TensorType::f32([Dim::from(self.norm.channels)]);
-        if x != dy || vectors.len() != 3 || vectors.iter().any(|v| **v != vector) {
-            return Err("x, dy, weight, mean and variance".to_owned());
+        let count = 3 + usize::from(self.rectified);
+        if x != **dy || vectors.len() != count || vectors.iter().any(|v| **v != vector) {
+            return Err(wanted.to_owned());
         }
-        Ok(vec![(*x).clone(), vector.clone(), vector])
+        Ok(vec![x, vector.clone(), vector])
     }
 
     fn cost(&self, inputs: &[&TensorType], _: &[&TensorType]) -> Cost {
@@ -128,4 +170,4 @@ impl Operator for LayerNormGradient {
     }
 }
 
-behind_the_loss!(BatchNormGradient, LayerNormGradient);
+behind_the_loss!(BatchNormAgain, BatchNormGradient, LayerNormGradient);

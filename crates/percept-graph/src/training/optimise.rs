@@ -58,7 +58,7 @@ impl Training {
             .collect();
         let differentiated = differentiate(graph, loss, &wrt)?;
         let gradients = differentiated.gradients;
-        let mut b = Builder::resume(differentiated.graph);
+        let mut b = Builder::resume(differentiated.graph.with_rectified_norms());
         let numbers = self.numbers(&mut b);
         let pair = |&weight: &ValueId| Some((weight, *gradients.get(&weight)?));
         let pairs: Vec<_> = wrt.iter().filter_map(pair).collect();

@@ -50,7 +50,7 @@ impl Training {
             &[],
         )[0];
         let differentiated = differentiate(b.finish()?, weighed, &wrt)?;
-        let mut b = Builder::resume(differentiated.graph);
+        let mut b = Builder::resume(differentiated.graph.with_rectified_norms());
         let mut learning = Vec::new();
         for state in moving {
             let Some(&gradient) = differentiated.gradients.get(&state.value) else {

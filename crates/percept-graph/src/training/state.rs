@@ -2,7 +2,7 @@
 
 use crate::elastic::{Part, Slicing, statistics_of_part};
 use crate::graph::{Graph, Input, State, StateKind, Value, ValueId, ValueSource, WholeState};
-use crate::graph::{Node, NodeId, ScopeChild, ScopeId};
+use crate::graph::{Node, NodeId, ScopeId};
 use crate::ops::{BatchNormTraining, Op, Operator, RandomDropout, Reshape, Slice};
 use crate::{Dim, GraphError, TensorType};
 
@@ -81,7 +81,7 @@ impl Graph {
             for (number, op) in cutting(part).into_iter().enumerate() {
                 let ty = op.infer(&[&self.values[value.index()].ty]);
                 let ty = ty.expect("a part lies within its whole").remove(0);
-                let id = NodeId(nodes.len());
+                let id = NodeId(self.nodes.len() + nodes.len());
                 let made = ValueId(self.values.len());
                 self.values.push(Value {
                     ty,
@@ -101,26 +101,8 @@ impl Graph {
             }
             cut_values.push(value);
         }
-        let count = nodes.len();
-        let own = self.values.len() - count;
-        for value in &mut self.values[..own] {
-            if let ValueSource::Node(id, _) = &mut value.source {
-                id.0 += count;
-            }
-        }
-        for node in &mut self.nodes {
-            node.id.0 += count;
-        }
-        for scope in &mut self.scopes {
-            for child in &mut scope.children {
-                if let ScopeChild::Node(id) = child {
-                    id.0 += count;
-                }
-            }
-        }
-        let children = (0..count).map(|number| ScopeChild::Node(NodeId(number)));
-        self.scopes[0].children.splice(0..0, children);
-        self.nodes.splice(0..0, nodes);
+        nodes.extend(self.nodes.iter().cloned());
+        self.set_nodes(nodes);
         cut_values
     }
 

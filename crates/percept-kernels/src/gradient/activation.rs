@@ -4,6 +4,7 @@ use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
+use crate::kept::Kept;
 use crate::math;
 use crate::rows::{BLOCK_LEN, for_each_row_block};
 use crate::simd::{LANES, Simd};
@@ -23,10 +24,10 @@ pub fn activation_gradient(
 }
 
 /// The same with dy already in `dx`.
-pub fn activation_gradient_in_place(
+pub fn activation_gradient_in_place<K: Kept>(
     cpu: &Cpu,
     activation: Activation,
-    saved: &[f32],
+    saved: &[K],
     dx: &mut [f32],
 ) {
     let len = dx.len();
@@ -44,13 +45,13 @@ pub fn activation_gradient_in_place(
     });
 }
 
-struct Slopes<'a> {
+struct Slopes<'a, K> {
     activation: Activation,
-    saved: &'a [f32],
+    saved: &'a [K],
     dx: &'a mut [f32],
 }
 
-impl Kernel for Slopes<'_> {
+impl<K: Kept> Kernel for Slopes<'_, K> {
     type Output = ();
 
     #[inline(always)]
@@ -68,11 +69,11 @@ impl Kernel for Slopes<'_> {
     }
 }
 
-impl Slopes<'_> {
+impl<K: Kept> Slopes<'_, K> {
     #[inline(always)]
     fn multiply<S: Simd>(self, s: S, activation: Activation) {
         for (saved, dx) in self.saved.chunks(LANES).zip(self.dx.chunks_mut(LANES)) {
-            let slope = slope(s, activation, s.read(saved));
+            let slope = slope(s, activation, K::read(s, saved));
             s.write(dx, s.mul(s.read(dx), slope));
         }
     }

@@ -6,6 +6,7 @@ use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
+use crate::kept::Kept;
 use crate::norm::ChannelShape;
 use crate::rows::{square_sum, sum};
 use crate::simd::{LANES, Simd};
@@ -59,23 +60,24 @@ pub fn batch_norm_training(
     if shape.area == 1 {
         return batch_norm_rows::training(cpu, shape, norm, x, y);
     }
-    let eps = f64::from(norm.eps);
-    let (gamma, beta) = (norm.gamma, norm.beta);
     let [mean, variance] = [&mut *norm.mean, &mut *norm.variance].map(SharedMut::new);
+    let (gamma, beta, eps) = (norm.gamma, norm.beta, norm.eps);
     let y = SharedMut::new(y);
     cpu.parallel(shape.channels, &|c, _| {
         let planes = Planes { shape, channel: c };
         let (m, v) = cpu.isa().run(Statistics { planes, x });
+        let (m, v) = (m as f32, v as f32);
         // SAFETY: each channel has its own numbers.
         unsafe {
-            mean.slice(c..c + 1)[0] = m as f32;
-            variance.slice(c..c + 1)[0] = v as f32;
+            mean.slice(c..c + 1)[0] = m;
+            variance.slice(c..c + 1)[0] = v;
         }
+        // By the statistics as they are kept: whoever normalises again gets the same bits.
         let line = Line {
             planes,
             x,
-            centre: m as f32,
-            scale: (f64::from(gamma[c]) / (v + eps).sqrt()) as f32,
+            centre: m,
+            scale: scale(gamma[c], v, eps),
             shift: beta[c],
             rectified: norm.rectified,
             y: &y,
@@ -83,6 +85,60 @@ pub fn batch_norm_training(
         cpu.isa().run(line);
     });
     norm.move_running(shape.batch * shape.area);
+}
+
+/// gamma / sqrt(variance + eps).
+pub(super) fn scale(gamma: f32, variance: f32, eps: f32) -> f32 {
+    (f64::from(gamma) / (f64::from(variance) + f64::from(eps)).sqrt()) as f32
+}
+
+/// What a batch norm that is computed again reads besides x.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct BatchNormAgain<'a> {
+    pub eps: f32,
+    /// Whether a ReLU follows.
+    pub rectified: bool,
+    pub gamma: &'a [f32],
+    pub beta: &'a [f32],
+    /// The statistics that the batch had.
+    pub mean: &'a [f32],
+    pub variance: &'a [f32],
+}
+
+/// What [`batch_norm_training`] gave for the same x: the same bits.
+pub fn batch_norm_again<K: Kept>(
+    cpu: &Cpu,
+    shape: &ChannelShape,
+    norm: BatchNormAgain<'_>,
+    x: &[K],
+    y: &mut [f32],
+) {
+    assert_eq!(x.len(), shape.len(), "length of x");
+    assert_eq!(y.len(), shape.len(), "length of y");
+    let vectors = [norm.gamma, norm.beta, norm.mean, norm.variance];
+    assert!(
+        vectors.iter().all(|v| v.len() == shape.channels),
+        "one number a channel"
+    );
+    if x.is_empty() {
+        return;
+    }
+    if shape.area == 1 {
+        return batch_norm_rows::again(cpu, shape, norm, x, y);
+    }
+    let y = SharedMut::new(y);
+    cpu.parallel(shape.channels, &|c, _| {
+        cpu.isa().run(Line {
+            planes: Planes { shape, channel: c },
+            x,
+            centre: norm.mean[c],
+            scale: scale(norm.gamma[c], norm.variance[c], norm.eps),
+            shift: norm.beta[c],
+            rectified: norm.rectified,
+            y: &y,
+        });
+    });
 }
 
 impl BatchNormTraining<'_> {
@@ -150,9 +206,9 @@ impl Kernel for Statistics<'_> {
 }
 
 /// y = (x - centre) · scale + shift: subtracting first keeps the digits of values that lie close together, far from zero.
-struct Line<'a> {
+struct Line<'a, K> {
     planes: Planes<'a>,
-    x: &'a [f32],
+    x: &'a [K],
     centre: f32,
     scale: f32,
     shift: f32,
@@ -160,7 +216,7 @@ struct Line<'a> {
     y: &'a SharedMut<'a, f32>,
 }
 
-impl Kernel for Line<'_> {
+impl<K: Kept> Kernel for Line<'_, K> {
     type Output = ();
 
     #[inline(always)]
@@ -172,7 +228,7 @@ impl Kernel for Line<'_> {
             // SAFETY: each channel has its own planes.
             let y = unsafe { self.y.slice(range.clone()) };
             for (x, y) in self.x[range].chunks(LANES).zip(y.chunks_mut(LANES)) {
-                let value = s.mul_add(s.sub(s.read(x), centre), scale, shift);
+                let value = s.mul_add(s.sub(K::read(s, x), centre), scale, shift);
                 let value = match self.rectified {
                     true => Activation::Relu.apply(s, value),
                     false => value,
@@ -190,6 +246,8 @@ pub struct BatchNormGradient<'a> {
     pub eps: f32,
     /// Whether mean and variance came from x itself.
     pub batch_statistics: bool,
+    /// The norm's beta where a ReLU stands behind it, so that dy is the ReLU's.
+    pub rectified: Option<&'a [f32]>,
     pub gamma: &'a [f32],
     pub mean: &'a [f32],
     pub variance: &'a [f32],
@@ -198,11 +256,11 @@ pub struct BatchNormGradient<'a> {
 }
 
 /// dx, dgamma and dbeta of a batch norm of [batch, channels, area]; `dx` holds dy before.
-pub fn batch_norm_gradient(
+pub fn batch_norm_gradient<K: Kept>(
     cpu: &Cpu,
     shape: &ChannelShape,
     norm: BatchNormGradient<'_>,
-    x: &[f32],
+    x: &[K],
     dx: &mut [f32],
 ) {
     assert_eq!(x.len(), shape.len(), "length of x");
@@ -216,6 +274,11 @@ pub fn batch_norm_gradient(
         norm.dbeta.len(),
     ];
     assert!(vectors == [shape.channels; 5], "one number a channel");
+    let beta = norm.rectified;
+    assert!(
+        beta.is_none_or(|beta| beta.len() == shape.channels),
+        "one number a channel"
+    );
     if x.is_empty() {
         norm.dgamma.fill(0.0);
         norm.dbeta.fill(0.0);
@@ -229,10 +292,15 @@ pub fn batch_norm_gradient(
     cpu.parallel(shape.channels, &|c, _| {
         let planes = Planes { shape, channel: c };
         let centre = mean[c];
+        let gate = beta.map(|beta| Gate {
+            scale: scale(gamma[c], variance[c], norm.eps),
+            shift: beta[c],
+        });
         let [total, product] = cpu.isa().run(Sums {
             planes,
             x,
             centre,
+            gate,
             dx: &dx,
         });
         let inverse = 1.0 / (f64::from(variance[c]) + f64::from(norm.eps)).sqrt();
@@ -242,7 +310,7 @@ pub fn batch_norm_gradient(
             dgamma.slice(c..c + 1)[0] = slope as f32;
             dbeta.slice(c..c + 1)[0] = total as f32;
         }
-        let scale = f64::from(gamma[c]) * inverse;
+        let factor = f64::from(gamma[c]) * inverse;
         let (shared, leaning) = match norm.batch_statistics {
             true => (total / planes.count(), slope * inverse / planes.count()),
             false => (0.0, 0.0),
@@ -251,7 +319,8 @@ pub fn batch_norm_gradient(
             planes,
             x,
             centre,
-            scale: scale as f32,
+            gate,
+            scale: factor as f32,
             shared: shared as f32,
             leaning: leaning as f32,
             dx: &dx,
@@ -259,19 +328,51 @@ pub fn batch_norm_gradient(
     });
 }
 
+/// What a ReLU behind a norm lets through: dy where y = (x - centre) · scale + shift is above zero.
+#[derive(Clone, Copy)]
+struct Gate {
+    scale: f32,
+    shift: f32,
+}
+
+impl Gate {
+    /// dy as the norm gets it; `away` is x - centre. Where there is no gate, as it is.
+    #[inline(always)]
+    fn pass<S: Simd>(gate: Option<Gate>, s: S, away: S::V, dy: S::V) -> S::V {
+        let Some(Gate { scale, shift }) = gate else {
+            return dy;
+        };
+        let y = s.mul_add(away, s.splat(scale), s.splat(shift));
+        let (zero, one) = (s.splat(0.0), s.splat(1.0));
+        s.mul(dy, s.select(s.less(zero, y), one, zero))
+    }
+}
+
 /// Σ dy and Σ dy (x - centre), with dy in `dx`.
-struct Sums<'a> {
+struct Sums<'a, K> {
     planes: Planes<'a>,
-    x: &'a [f32],
+    x: &'a [K],
     centre: f32,
+    gate: Option<Gate>,
     dx: &'a SharedMut<'a, f32>,
 }
 
-impl Kernel for Sums<'_> {
+impl<K: Kept> Kernel for Sums<'_, K> {
     type Output = [f64; 2];
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) -> [f64; 2] {
+        // A constant in each arm: the choice is made here once and not for each vector.
+        match self.gate {
+            None => self.sums(s, None),
+            Some(gate) => self.sums(s, Some(gate)),
+        }
+    }
+}
+
+impl<K: Kept> Sums<'_, K> {
+    #[inline(always)]
+    fn sums<S: Simd>(&self, s: S, gate: Option<Gate>) -> [f64; 2] {
         const STEP: usize = 4 * LANES;
         let centre = s.splat(self.centre);
         let (mut total, mut product) = (0.0, 0.0);
@@ -286,18 +387,19 @@ impl Kernel for Sums<'_> {
             for start in (0..whole).step_by(STEP) {
                 for i in 0..4 {
                     let at = start + i * LANES;
-                    let dy = s.read(&dy[at..]);
+                    let away = s.sub(K::read(s, &x[at..]), centre);
+                    let dy = Gate::pass(gate, s, away, s.read(&dy[at..]));
                     sums[i] = s.add(sums[i], dy);
-                    let away = s.sub(s.read(&x[at..]), centre);
                     products[i] = s.mul_add(dy, away, products[i]);
                 }
             }
             let tails = dy[whole..].chunks(LANES).zip(x[whole..].chunks(LANES));
             for (i, (dy, x)) in tails.enumerate() {
                 // Lanes past the end have dy = 0.
-                let dy = s.read(dy);
+                let away = s.sub(K::read(s, x), centre);
+                let dy = Gate::pass(gate, s, away, s.read(dy));
                 sums[i] = s.add(sums[i], dy);
-                products[i] = s.mul_add(dy, s.sub(s.read(x), centre), products[i]);
+                products[i] = s.mul_add(dy, away, products[i]);
             }
             let four = |v: [S::V; 4]| s.sum(s.add(s.add(v[0], v[2]), s.add(v[1], v[3])));
             total += f64::from(four(sums));
@@ -308,21 +410,32 @@ impl Kernel for Sums<'_> {
 }
 
 /// dx = scale · (dy - shared - (x - centre) · leaning).
-struct Combine<'a> {
+struct Combine<'a, K> {
     planes: Planes<'a>,
-    x: &'a [f32],
+    x: &'a [K],
     centre: f32,
+    gate: Option<Gate>,
     scale: f32,
     shared: f32,
     leaning: f32,
     dx: &'a SharedMut<'a, f32>,
 }
 
-impl Kernel for Combine<'_> {
+impl<K: Kept> Kernel for Combine<'_, K> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        match self.gate {
+            None => self.combine(s, None),
+            Some(gate) => self.combine(s, Some(gate)),
+        }
+    }
+}
+
+impl<K: Kept> Combine<'_, K> {
+    #[inline(always)]
+    fn combine<S: Simd>(&self, s: S, gate: Option<Gate>) {
         let (centre, scale) = (s.splat(self.centre), s.splat(self.scale));
         let (shared, leaning) = (s.splat(self.shared), s.splat(self.leaning));
         for sample in 0..self.planes.shape.batch {
@@ -330,8 +443,9 @@ impl Kernel for Combine<'_> {
             // SAFETY: each channel has its own planes.
             let dx = unsafe { self.dx.slice(range.clone()) };
             for (x, dx) in self.x[range].chunks(LANES).zip(dx.chunks_mut(LANES)) {
-                let away = s.sub(s.read(x), centre);
-                let rest = s.neg_mul_add(away, leaning, s.sub(s.read(dx), shared));
+                let away = s.sub(K::read(s, x), centre);
+                let dy = Gate::pass(gate, s, away, s.read(dx));
+                let rest = s.neg_mul_add(away, leaning, s.sub(dy, shared));
                 s.write(dx, s.mul(rest, scale));
             }
         }
@@ -386,14 +500,23 @@ mod tests {
         }
 
         #[test]
-        fn backward(batch in 0usize..40, channels in 1usize..20, area in prop_oneof![Just(1usize), 1usize..90], batch_statistics in any::<bool>()) {
+        fn backward(
+            batch in 0usize..40, channels in 1usize..20, area in prop_oneof![Just(1usize), 1usize..90],
+            batch_statistics in any::<bool>(), rectified in any::<bool>(),
+        ) {
             let shape = ChannelShape { batch, channels, area };
             let (x, dy) = (numbers(1, shape.len()), numbers(2, shape.len()));
             let (gamma, mean) = (numbers(3, channels), numbers(4, channels));
             let variance: Vec<f32> = numbers(5, channels).iter().map(|v| v * v + 0.1).collect();
+            let beta = numbers(6, channels);
+            let gate = rectified.then_some(beta.as_slice());
             let mut dx = vec![0.0; x.len()];
             let [mut dgamma, mut dbeta] = [(); 2].map(|()| vec![0.0; channels]);
-            let wide = [&x, &dy, &gamma, &mean, &variance].map(|v| widen(v));
+            let mut wide = [&x, &dy, &gamma, &mean, &variance].map(|v| widen(v));
+            if rectified {
+                let [x, dy, gamma, mean, variance] = &mut wide;
+                gradient::behind_relu(&shape, 1e-3, x, gamma, &widen(&beta), mean, variance, dy);
+            }
             gradient::batch_norm_gradient(
                 &shape, 1e-3, batch_statistics, &wide[0], &wide[1], &wide[2], &wide[3], &wide[4],
                 &mut dx, &mut dgamma, &mut dbeta,
@@ -404,10 +527,75 @@ mod tests {
                 let (dgamma, dbeta) = rest.split_at_mut(channels);
                 dx.copy_from_slice(&dy);
                 let norm = BatchNormGradient {
-                    eps: 1e-3, batch_statistics, gamma: &gamma, mean: &mean, variance: &variance, dgamma, dbeta,
+                    eps: 1e-3, batch_statistics, rectified: gate, gamma: &gamma, mean: &mean, variance: &variance, dgamma, dbeta,
                 };
                 batch_norm_gradient(cpu, &shape, norm, &x, dx);
             });
+        }
+
+        #[test]
+        fn again_gives_the_same_bits(
+            batch in 0usize..20, channels in 1usize..20, area in prop_oneof![Just(1usize), 1usize..90], rectified in any::<bool>(),
+        ) {
+            let shape = ChannelShape { batch, channels, area };
+            let (x, gamma, beta) = (numbers(1, shape.len()), numbers(2, channels), numbers(3, channels));
+            for isa in crate::Isa::available() {
+                for threads in [1, 2, 3] {
+                    let cpu = Cpu::with_isa(threads, isa).unwrap();
+                    let [mut mean, mut variance, mut a, mut b] = [(); 4].map(|()| vec![0.0; channels]);
+                    let [mut first, mut second] = [(); 2].map(|()| vec![0.0; x.len()]);
+                    let norm = BatchNormTraining {
+                        eps: 1e-5, momentum: 0.1, rectified, gamma: &gamma, beta: &beta,
+                        mean: &mut mean, variance: &mut variance, running_mean: &mut a, running_variance: &mut b,
+                    };
+                    batch_norm_training(&cpu, &shape, norm, &x, &mut first);
+                    let norm = BatchNormAgain {
+                        eps: 1e-5, rectified, gamma: &gamma, beta: &beta, mean: &mean, variance: &variance,
+                    };
+                    batch_norm_again(&cpu, &shape, norm, &x, &mut second);
+                    let bits = |y: &[f32]| y.iter().map(|y| y.to_bits()).collect::<Vec<_>>();
+                    prop_assert_eq!(bits(&first), bits(&second), "{} {}", isa, threads);
+                }
+            }
+        }
+
+        #[test]
+        fn kept_values_are_read_as_what_they_are(
+            batch in 1usize..9, channels in 1usize..20, area in prop_oneof![Just(1usize), 1usize..90], rectified in any::<bool>(),
+        ) {
+            let shape = ChannelShape { batch, channels, area };
+            let (dy, gamma, beta) = (numbers(2, shape.len()), numbers(3, channels), numbers(4, channels));
+            let (mean, variance) = (numbers(5, channels), vec![0.3; channels]);
+            for isa in crate::Isa::available() {
+                let cpu = Cpu::with_isa(2, isa).unwrap();
+                let mut kept = vec![half::f16::ZERO; shape.len()];
+                crate::kept::convert(&cpu, &numbers(1, shape.len()), &mut kept);
+                let mut x = vec![0.0f32; shape.len()];
+                crate::kept::convert(&cpu, &kept, &mut x);
+                let results = [false, true].map(|wide| {
+                    let (mut y, mut dx) = (vec![0.0; x.len()], dy.clone());
+                    let [mut dgamma, mut dbeta] = [(); 2].map(|()| vec![0.0; channels]);
+                    let again = BatchNormAgain {
+                        eps: 1e-3, rectified, gamma: &gamma, beta: &beta, mean: &mean, variance: &variance,
+                    };
+                    let norm = BatchNormGradient {
+                        eps: 1e-3, batch_statistics: true, rectified: rectified.then_some(&beta[..]), gamma: &gamma,
+                        mean: &mean, variance: &variance, dgamma: &mut dgamma, dbeta: &mut dbeta,
+                    };
+                    match wide {
+                        true => {
+                            batch_norm_again(&cpu, &shape, again, &x, &mut y);
+                            batch_norm_gradient(&cpu, &shape, norm, &x, &mut dx);
+                        }
+                        false => {
+                            batch_norm_again(&cpu, &shape, again, &kept, &mut y);
+                            batch_norm_gradient(&cpu, &shape, norm, &kept, &mut dx);
+                        }
+                    }
+                    [y, dx, dgamma, dbeta].concat().iter().map(|v| v.to_bits()).collect::<Vec<_>>()
+                });
+                prop_assert_eq!(&results[0], &results[1], "{}", isa);
+            }
         }
     }
 }

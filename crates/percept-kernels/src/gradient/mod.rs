@@ -5,6 +5,7 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod batch_norm_kept;
 mod batch_norm_rows;
 mod conv_columns;
 mod conv_input;
@@ -21,8 +22,10 @@ mod testing;
 pub use activation::{activation_gradient, activation_gradient_in_place, softmax_gradient};
 pub use attention::packed_attention_gradient;
 pub use batch_norm::{
-    BatchNormGradient, BatchNormTraining, batch_norm_gradient, batch_norm_training,
+    BatchNormAgain, BatchNormGradient, BatchNormTraining, batch_norm_again, batch_norm_gradient,
+    batch_norm_training,
 };
+pub use batch_norm_kept::keep_rectified;
 pub use conv_input::conv2d_input_gradient;
 pub use conv_weight::conv2d_weight_gradient;
 pub use dense::dense_to_sparse;

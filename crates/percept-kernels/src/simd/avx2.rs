@@ -6,7 +6,7 @@ use super::{LANES, Simd};
 use crate::gemm::wide::Wide;
 use crate::isa::Kernel;
 
-/// Proof that this CPU has AVX2 and FMA, and what it has beside them.
+/// Proof that this CPU has AVX2, FMA and F16C, and what it has beside them.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2 {
     wide: Option<Wide>,
@@ -81,8 +81,8 @@ fn settle(mut a: __m256) -> __m256 {
     a
 }
 
-/// A kernel compiled for AVX2 and FMA.
-#[target_feature(enable = "avx2,fma")]
+/// A kernel compiled for AVX2, FMA and F16C.
+#[target_feature(enable = "avx2,fma,f16c")]
 pub(crate) fn run_avx2<K: Kernel>(kernel: K, wide: Option<Wide>) -> K::Output {
     kernel.run(Avx2 { wide })
 }
@@ -114,6 +114,45 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn wide(self) -> Option<Wide> {
         self.wide
+    }
+
+    #[inline(always)]
+    fn widen_half(self, halves: [u16; LANES]) -> __m256 {
+        supported!(_mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().cast())))
+    }
+    #[inline(always)]
+    fn narrow_half(self, v: __m256) -> [u16; LANES] {
+        let mut halves = [0; LANES];
+        supported!({
+            let narrow = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v);
+            _mm_storeu_si128(halves.as_mut_ptr().cast(), narrow);
+        });
+        halves
+    }
+    #[inline(always)]
+    fn widen_upper(self, uppers: [u16; LANES]) -> __m256 {
+        supported!({
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(uppers.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        })
+    }
+    #[inline(always)]
+    fn narrow_upper(self, v: __m256) -> [u16; LANES] {
+        let mut uppers = [0; LANES];
+        supported!({
+            let bits = _mm256_castps_si256(v);
+            let odd = _mm256_and_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(1));
+            let half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+            let rounded = _mm256_srli_epi32::<16>(_mm256_add_epi32(bits, half));
+            // What is no number stays none, whatever its lower bits.
+            let quiet = _mm256_or_si256(_mm256_srli_epi32::<16>(bits), _mm256_set1_epi32(0x40));
+            let is_nan = _mm256_castps_si256(_mm256_cmp_ps::<_CMP_UNORD_Q>(v, v));
+            let narrow = _mm256_blendv_epi8(rounded, quiet, is_nan);
+            let packed = _mm256_packus_epi32(narrow, narrow);
+            let packed = _mm256_permute4x64_epi64::<0b00_00_10_00>(packed);
+            _mm_storeu_si128(uppers.as_mut_ptr().cast(), _mm256_castsi256_si128(packed));
+        });
+        uppers
     }
 
     #[inline(always)]

@@ -17,6 +17,8 @@ pub use portable::{Halves, Portable};
 #[cfg(any(test, not(target_arch = "x86_64")))]
 pub use quad::Array4;
 
+use half::{bf16, f16};
+
 use crate::gemm::wide::Wide;
 use crate::isa::Kernel;
 
@@ -106,6 +108,29 @@ pub trait Simd: Copy + Send + Sync + 'static {
             // SAFETY: `len` floats are there.
             unsafe { self.store_first(slice.as_mut_ptr(), slice.len(), v) }
         }
+    }
+
+    /// Floats from the bits of half-precision numbers.
+    #[inline(always)]
+    fn widen_half(self, halves: [u16; LANES]) -> Self::V {
+        self.vector(halves.map(|bits| f16::from_bits(bits).to_f32()))
+    }
+    /// The bits of the nearest half-precision numbers, of two the even one.
+    #[inline(always)]
+    fn narrow_half(self, v: Self::V) -> [u16; LANES] {
+        let narrow = |value| f16::from_f32(value).to_bits();
+        self.to_array(v).map(narrow)
+    }
+    /// Floats from their upper halves.
+    #[inline(always)]
+    fn widen_upper(self, uppers: [u16; LANES]) -> Self::V {
+        self.vector(uppers.map(|bits| bf16::from_bits(bits).to_f32()))
+    }
+    /// The upper halves of the floats, rounded to the nearest, of two to the even one.
+    #[inline(always)]
+    fn narrow_upper(self, v: Self::V) -> [u16; LANES] {
+        let narrow = |value| bf16::from_f32(value).to_bits();
+        self.to_array(v).map(narrow)
     }
 
     /// a + b

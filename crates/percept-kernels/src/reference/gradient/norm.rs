@@ -68,6 +68,27 @@ pub fn batch_norm_gradient<T: Real>(
     }
 }
 
+/// Takes from `dy` what a ReLU behind a batch norm did not let through.
+pub fn behind_relu<T: Real>(
+    shape: &ChannelShape,
+    eps: T,
+    x: &[T],
+    gamma: &[T],
+    beta: &[T],
+    mean: &[T],
+    variance: &[T],
+    dy: &mut [T],
+) {
+    for c in 0..shape.channels {
+        let scale = gamma[c] / (variance[c] + eps).sqrt();
+        for i in channel(shape, c) {
+            if (x[i] - mean[c]) * scale + beta[c] <= T::ZERO {
+                dy[i] = T::ZERO;
+            }
+        }
+    }
+}
+
 /// dx, dgamma and dbeta of a layer norm over rows of `gamma.len()` numbers.
 pub fn layer_norm_gradient<T: Real>(
     eps: T,

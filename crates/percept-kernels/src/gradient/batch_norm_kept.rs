@@ -1,0 +1,226 @@
+//! The input of a batch norm with a ReLU behind it, as it waits in 16 bits for the backward pass.
+//!
+//! Rounded to the nearest number, an input close to the ReLU's corner would fall on its other side, and gradients would pass that
+//! must not, or the other way round: one value in some thousands, but each with its whole gradient. Such a value is rounded away from
+//! the corner instead: to the number on its other side.
+
+use super::batch_norm::{BatchNormAgain, scale};
+use super::batch_norm_rows::affine;
+use crate::aligned::SharedMut;
+use crate::cpu::Cpu;
+use crate::isa::Kernel;
+use crate::kept::Kept;
+use crate::norm::ChannelShape;
+use crate::rows::for_each_block;
+use crate::simd::{LANES, Simd};
+
+/// Rounds x such that the ReLU behind the norm lets the same values through.
+pub fn keep_rectified<K: Kept>(
+    cpu: &Cpu,
+    shape: &ChannelShape,
+    norm: BatchNormAgain<'_>,
+    x: &[f32],
+    kept: &mut [K],
+) {
+    assert_eq!(x.len(), shape.len(), "length of x");
+    assert_eq!(kept.len(), shape.len(), "length of what is kept");
+    let channels = shape.channels;
+    let vectors = [norm.gamma, norm.beta, norm.mean, norm.variance];
+    assert!(
+        vectors.iter().all(|v| v.len() == channels),
+        "one number a channel"
+    );
+    if x.is_empty() {
+        return;
+    }
+    if shape.area == 1 {
+        let (scale, shift) = affine(norm.gamma, norm.beta, norm.mean, norm.variance, norm.eps);
+        return for_each_block(cpu, shape.batch, channels, channels, kept, |rows, kept| {
+            let x = &x[rows.start * channels..rows.end * channels];
+            cpu.isa().run(Rows {
+                scale: &scale,
+                shift: &shift,
+                x,
+                kept,
+            });
+        });
+    }
+    let kept = SharedMut::new(kept);
+    cpu.parallel(shape.batch * channels, &|plane, _| {
+        let range = plane * shape.area..(plane + 1) * shape.area;
+        let c = plane % channels;
+        cpu.isa().run(Plane {
+            centre: norm.mean[c],
+            scale: scale(norm.gamma[c], norm.variance[c], norm.eps),
+            shift: norm.beta[c],
+            x: &x[range.clone()],
+            // SAFETY: planes are disjoint.
+            kept: unsafe { kept.slice(range) },
+        });
+    });
+}
+
+/// Keeps up to 8 numbers; `y` is what the ReLU gets of them.
+#[inline(always)]
+fn keep<K: Kept, S: Simd>(s: S, x: &[f32], kept: &mut [K], y: impl Fn(S::V) -> S::V) {
+    let value = s.read(x);
+    K::write(s, kept, value);
+    let passes = |value| s.bits(s.less(s.splat(0.0), y(value)));
+    let fallen = passes(value) ^ passes(K::read(s, kept));
+    if fallen != 0 {
+        for (lane, (kept, &x)) in kept.iter_mut().zip(x).take(LANES).enumerate() {
+            if fallen >> lane & 1 == 1 {
+                *kept = kept.towards(x);
+            }
+        }
+    }
+}
+
+/// One channel of one sample.
+struct Plane<'a, K> {
+    centre: f32,
+    scale: f32,
+    shift: f32,
+    x: &'a [f32],
+    kept: &'a mut [K],
+}
+
+impl<K: Kept> Kernel for Plane<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let (scale, shift) = (s.splat(self.scale), s.splat(self.shift));
+        let centre = s.splat(self.centre);
+        for (x, kept) in self.x.chunks(LANES).zip(self.kept.chunks_mut(LANES)) {
+            keep(s, x, kept, |x| s.mul_add(s.sub(x, centre), scale, shift));
+        }
+    }
+}
+
+/// Rows of all channels.
+struct Rows<'a, K> {
+    scale: &'a [f32],
+    shift: &'a [f32],
+    x: &'a [f32],
+    kept: &'a mut [K],
+}
+
+impl<K: Kept> Kernel for Rows<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let width = self.scale.len();
+        let rows = self.x.chunks_exact(width);
+        for (x, kept) in rows.zip(self.kept.chunks_exact_mut(width)) {
+            for start in (0..width).step_by(LANES) {
+                let (scale, shift) = (s.read(&self.scale[start..]), s.read(&self.shift[start..]));
+                let kept = &mut kept[start..];
+                keep(s, &x[start..], kept, |x| s.mul_add(x, scale, shift));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::gradient::batch_norm_again;
+    use crate::kept::{convert, reference};
+    use crate::testing::{check, numbers};
+
+    fn keeps_what_passes<K: Kept>(shape: &ChannelShape, seed: u64) {
+        let channels = shape.channels;
+        let (gamma, beta) = (numbers(seed, channels), numbers(seed + 1, channels));
+        let (mean, variance) = (numbers(seed + 2, channels), vec![0.5; channels]);
+        // On and beside the corners of the ReLUs, where rounding may fall to the other side.
+        let x: Vec<f32> = (numbers(seed + 3, shape.len()).iter().enumerate())
+            .map(|(i, away)| {
+                let c = i / shape.area % channels;
+                let corner = mean[c] - beta[c] * (0.5f32 + 1e-3).sqrt() / gamma[c];
+                corner * (1.0 + away * 1e-3)
+            })
+            .collect();
+        let norm = BatchNormAgain {
+            eps: 1e-3,
+            rectified: true,
+            gamma: &gamma,
+            beta: &beta,
+            mean: &mean,
+            variance: &variance,
+        };
+        let one = Cpu::with_isa(1, crate::Isa::Portable).unwrap();
+        let mut y = vec![0.0; x.len()];
+        batch_norm_again(&one, shape, norm, &x, &mut y);
+        let expected: Vec<f64> = (x.iter().enumerate())
+            .map(|(i, &x)| {
+                let near = reference::rounded::<K, f32>(x);
+                let mut at = vec![x; shape.len()];
+                at[i] = near;
+                let mut other = vec![0.0; at.len()];
+                batch_norm_again(&one, shape, norm, &at, &mut other);
+                let falls = (other[i] > 0.0) != (y[i] > 0.0);
+                let passes = |value: f32| (value == near && falls) != (y[i] > 0.0);
+                f64::from(reference::rounded_within::<K, f32>(x, passes))
+            })
+            .collect();
+        // Instruction sets round the norm itself differently; a number beside the corner may be either neighbour.
+        check(&expected, 1e-2, |cpu, back| {
+            let mut kept = vec![K::default(); x.len()];
+            keep_rectified(cpu, shape, norm, &x, &mut kept);
+            convert(cpu, &kept, back);
+            let [mut before, mut after] = [(); 2].map(|()| vec![0.0; x.len()]);
+            batch_norm_again(cpu, shape, norm, &x, &mut before);
+            batch_norm_again(cpu, shape, norm, &kept, &mut after);
+            let passed = |y: &[f32]| y.iter().map(|&y| y > 0.0).collect::<Vec<_>>();
+            assert_eq!(passed(&before), passed(&after), "{}", cpu.isa());
+        });
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
+        #[test]
+        fn the_same_values_pass(
+            batch in 0usize..4, channels in 1usize..12, area in prop_oneof![Just(1usize), 1usize..40], seed in 0u64..1000,
+        ) {
+            let shape = ChannelShape { batch, channels, area };
+            keeps_what_passes::<f16>(&shape, seed);
+            keeps_what_passes::<bf16>(&shape, seed);
+        }
+    }
+
+    #[test]
+    fn rounding_to_the_nearest_would_fall() {
+        let shape = ChannelShape {
+            batch: 1,
+            channels: 1,
+            area: 4000,
+        };
+        let x: Vec<f32> = numbers(1, 4000).iter().map(|v| 1.0 + v * 1e-3).collect();
+        let norm = BatchNormAgain {
+            eps: 0.0,
+            rectified: true,
+            gamma: &[1.0],
+            beta: &[0.0],
+            mean: &[1.000_2],
+            variance: &[1.0],
+        };
+        let cpu = Cpu::new(1).unwrap();
+        let passed = |kept: &[f16]| {
+            let mut y = vec![0.0; x.len()];
+            batch_norm_again(&cpu, &shape, norm, kept, &mut y);
+            y.iter().filter(|y| **y > 0.0).count()
+        };
+        let [mut nearest, mut kept] = [(); 2].map(|()| vec![f16::ZERO; x.len()]);
+        convert(&cpu, &x, &mut nearest);
+        keep_rectified(&cpu, &shape, norm, &x, &mut kept);
+        let expected = x.iter().filter(|x| **x > 1.000_2).count();
+        assert_ne!(passed(&nearest), expected, "the case is one");
+        assert_eq!(passed(&kept), expected);
+    }
+}
