@@ -12,6 +12,7 @@ mod options;
 mod outcome;
 mod progress;
 mod quantization;
+mod saving;
 mod study;
 mod surround;
 mod training;

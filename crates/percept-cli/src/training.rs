@@ -285,6 +285,9 @@ pub fn blame(error: TrainError) -> Fail {
             Some("earlier checkpoints are whole: make room, then go on with --resume")
         }
         TrainError::Loader(LoaderError::BadSample(_)) => Some("without --strict it is skipped"),
+        TrainError::MemoryLimit { .. } => Some(
+            "--activations f16, a smaller batch, or a batch in parts (--set parts=2) takes less",
+        ),
         TrainError::NotFinite { .. } => {
             Some("a lower schedule.rate, more schedule.warmup_epochs or clip_norm=1 often help")
         }
@@ -304,6 +307,8 @@ pub fn blame(error: TrainError) -> Fail {
         | TrainError::RunExists { .. }
         | TrainError::OtherRun { .. }
         | TrainError::UnknownModule { .. }
+        | TrainError::UnknownRecomputed { .. }
+        | TrainError::MemoryLimit { .. }
         | TrainError::AllFrozen
         | TrainError::Checkpoint(CheckpointError::OtherModel { .. })
         | TrainError::Loader(LoaderError::Setting(_)) => Fail::usage(error),

@@ -152,6 +152,14 @@ impl Program {
         Ok(bindings)
     }
 
+    /// Bytes of values and state that inputs of these shapes are known to need before a run: values whose size only a run defines
+    /// do not count.
+    pub fn planned_bytes(&mut self, shapes: &[(&str, Vec<usize>)]) -> Result<usize, EngineError> {
+        let bindings = self.graph.bind(shapes)?;
+        let schedule = self.schedule(0, &bindings, None)?;
+        Ok(schedule.plan.arena_bytes + self.states.bytes())
+    }
+
     /// Runs on these inputs.
     pub fn run(&mut self, inputs: &[(&str, &Tensor<'_>)]) -> Result<Outputs<'_>, EngineError> {
         self.run_recorded(inputs, None)

@@ -40,6 +40,11 @@ impl TrainStep {
         self.program.run_recorded(inputs, Some(recording))
     }
 
+    /// Bytes of values and state that inputs of these shapes are known to need before a step.
+    pub fn planned_bytes(&mut self, shapes: &[(&str, Vec<usize>)]) -> Result<usize, EngineError> {
+        self.program.planned_bytes(shapes)
+    }
+
     /// The program that runs it: its graph, its profile, its memory.
     pub fn program(&self) -> &Program {
         &self.program

@@ -11,7 +11,7 @@ use thiserror::Error;
 use toml::{Table, Value};
 
 use crate::features::FeatureType;
-use crate::{Decay, Frozen, OptimiserConfig, Schedule};
+use crate::{Activations, ByteLimit, Decay, Frozen, OptimiserConfig, Recomputed, Schedule};
 
 /// Everything that decides what a run learns.
 ///
@@ -30,6 +30,12 @@ pub struct TrainConfig {
     pub batch: usize,
     /// Parts that a batch is worked through in, to save memory: their gradients are added up.
     pub parts: usize,
+    /// The type in which values wait for the backward pass.
+    pub activations: Activations,
+    /// What the backward pass computes again instead of finding it kept.
+    pub recompute: Recomputed,
+    /// Memory that a step may take: as much is computed again as that needs.
+    pub max_memory: Option<ByteLimit>,
     /// Side of what the network sees, where that has a size; its own when none.
     pub size: Option<usize>,
     /// What all random numbers come from: weights, order, augmentation, dropout.
@@ -68,6 +74,9 @@ impl Default for TrainConfig {
             epochs: 10,
             batch: 32,
             parts: 1,
+            activations: Activations::default(),
+            recompute: Recomputed::default(),
+            max_memory: None,
             size: None,
             seed: 0,
             optimiser: OptimiserConfig::default(),
@@ -179,6 +188,7 @@ impl TrainConfig {
         }
         let is_fine = (1..=self.batch).contains(&self.parts);
         SettingError::unless(is_fine, "parts", self.parts, "1 to the batch")?;
+        self.check_saving()?;
         for (setting, value) in [
             ("patience", self.patience),
             ("checkpoint.every_steps", self.checkpoint.every_steps),

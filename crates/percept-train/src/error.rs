@@ -45,6 +45,22 @@ pub enum TrainError {
         /// The one that was probably meant.
         nearest: Option<String>,
     },
+    /// A module to compute again that the network does not have.
+    #[error("recompute: the network has no module `{module}`{}", did_you_mean(.nearest))]
+    UnknownRecomputed {
+        /// The module.
+        module: String,
+        /// The one that was probably meant.
+        nearest: Option<String>,
+    },
+    /// Less memory than a step can do with.
+    #[error("max_memory: a step cannot do with {}: computing again all that can be, it still takes {}", mebibytes(*.limit), mebibytes(*.least))]
+    MemoryLimit {
+        /// What it may take.
+        limit: u64,
+        /// What it takes at least.
+        least: u64,
+    },
     /// Everything is frozen.
     #[error("freeze: nothing is left to train")]
     AllFrozen,
@@ -98,4 +114,8 @@ fn did_you_mean(nearest: &Option<String>) -> String {
         Some(nearest) => format!("; did you mean `{nearest}`?"),
         None => String::new(),
     }
+}
+
+fn mebibytes(bytes: u64) -> String {
+    format!("{:.0} MiB", bytes as f64 / f64::from(1 << 20))
 }

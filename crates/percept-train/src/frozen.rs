@@ -15,28 +15,31 @@ use crate::TrainError;
 /// # Ok::<(), serde_json::Error>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(from = "Prefixes", into = "Vec<String>")]
+#[serde(from = "Names", into = "Vec<String>")]
 pub struct Frozen(Vec<String>);
 
 /// As a list, or as one text with commas.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Prefixes {
+pub(crate) enum Names {
     Text(String),
     List(Vec<String>),
 }
 
-impl From<Prefixes> for Frozen {
-    fn from(prefixes: Prefixes) -> Self {
-        let list = match prefixes {
-            Prefixes::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
-            Prefixes::List(list) => list,
+impl From<Names> for Vec<String> {
+    fn from(names: Names) -> Self {
+        let list = match names {
+            Names::Text(text) => text.split(',').map(|part| part.trim().to_owned()).collect(),
+            Names::List(list) => list,
         };
-        Self(
-            list.into_iter()
-                .filter(|prefix| !prefix.is_empty())
-                .collect(),
-        )
+        let named = list.into_iter().filter(|name| !name.is_empty());
+        named.collect()
+    }
+}
+
+impl From<Names> for Frozen {
+    fn from(names: Names) -> Self {
+        Self(names.into())
     }
 }
 

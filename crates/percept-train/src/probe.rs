@@ -9,7 +9,7 @@ use percept_engine::{Program, Recording};
 
 use crate::parameters::InitialParameters;
 use crate::stepper::{StepInputs, Stepper};
-use crate::{BatchStream, Learner, RunState, Snapshot, TrainConfig, TrainError};
+use crate::{BatchStream, Fitted, Learner, RunState, Snapshot, TrainConfig, TrainError};
 
 /// A learner's step that can be repeated at will.
 pub struct Probe(Stepper);
@@ -73,6 +73,11 @@ impl Probe {
             plan: None,
             tensors: self.0.state()?,
         })
+    }
+
+    /// What a limit of memory led to, where there is one.
+    pub fn fitted(&self) -> Option<&Fitted> {
+        self.0.fitted()
     }
 
     /// What runs the step.

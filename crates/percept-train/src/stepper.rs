@@ -7,13 +7,16 @@ use percept_data::loader::Batch;
 use percept_data::random::key;
 use percept_engine::{EngineError, Options, Program, Recording, TrainStep};
 use percept_graph::{
-    LEARNING_RATE, MOMENTUM, PART_SHARE, RANDOM_COUNTER, StateKind, Tensor, WeightSource,
+    GraphError, LEARNING_RATE, MOMENTUM, PART_SHARE, RANDOM_COUNTER, Recompute, StateKind, Tensor,
+    WeightSource,
 };
 use percept_kernels::Cpu;
 use percept_models::lesson::{Lesson, TrainingGraph};
+use percept_models::nearest;
 
 use crate::evaluate::named;
 use crate::parameters::LearnedParameters;
+use crate::saving::{ELEMENTWISE, Fitted, settle};
 use crate::{Learner, RunLength, Schedule, TrainConfig, TrainError};
 
 /// The counters of dropout are i32, but older runs had them as f32, which count exactly to here: a resumed run goes on with
@@ -28,10 +31,11 @@ pub(crate) struct Stepper {
     holders: BTreeMap<String, usize>,
     parts: usize,
     seed: u64,
+    fitted: Option<Fitted>,
 }
 
 /// One of a lesson's graphs, with a copy of the state that it reads.
-struct Variant {
+pub(crate) struct Variant {
     /// The whole step, or the gradients of a part.
     network: TrainStep,
     /// The update by summed gradients, where a batch comes in parts.
@@ -84,9 +88,11 @@ impl Stepper {
         weights: Arc<dyn WeightSource>,
         threads: usize,
     ) -> Result<Self, TrainError> {
+        let (again, fitted) = settle(learner, config, &weights, threads)?;
         let graphs = learner.lesson.graphs().into_iter();
-        let variant = |graph| Variant::new(graph, config, &weights, threads);
-        let variants: Vec<Variant> = graphs.map(variant).collect::<Result<_, _>>()?;
+        let variant = |graph| Variant::new(graph, config, &again, &weights, threads);
+        let variants: Result<Vec<Variant>, _> = graphs.map(variant).collect();
+        let variants = variants.map_err(|error| name_nearest(error, learner))?;
         let mut holders = BTreeMap::new();
         for (number, variant) in variants.iter().enumerate() {
             for name in variant.state_names() {
@@ -99,7 +105,13 @@ impl Stepper {
             holders,
             parts: config.parts,
             seed: config.seed,
+            fitted,
         })
+    }
+
+    /// What a limit of memory led to, where there is one.
+    pub(crate) fn fitted(&self) -> Option<&Fitted> {
+        self.fitted.as_ref()
     }
 
     /// Moves the state by one batch; the times of the network's nodes go to `recording`.
@@ -172,7 +184,7 @@ impl Stepper {
 
     /// What runs a step by the first graph, or a part of it.
     pub(crate) fn program(&self) -> &Program {
-        self.variants[0].network.program()
+        self.variants[0].program()
     }
 
     /// The parameters as they are now, for a network that infers.
@@ -182,9 +194,10 @@ impl Stepper {
 }
 
 impl Variant {
-    fn new(
+    pub(crate) fn new(
         graph: TrainingGraph,
         config: &TrainConfig,
+        again: &Recompute,
         weights: &Arc<dyn WeightSource>,
         threads: usize,
     ) -> Result<Self, TrainError> {
@@ -197,10 +210,12 @@ impl Variant {
                 .map_err(TrainError::from)
         };
         let (network, update) = if config.parts == 1 {
-            (step(training.graph(graph, loss, trains)?)?, None)
+            let whole = config.save(training.graph(graph, loss, trains)?, again)?;
+            (step(whole)?, None)
         } else {
             let halves = training.in_parts(graph, loss, trains)?;
-            (step(halves.gradients)?, Some(step(halves.update)?))
+            let gradients = config.save(halves.gradients, again)?;
+            (step(gradients)?, Some(step(halves.update)?))
         };
         Ok(Self {
             network,
@@ -210,8 +225,25 @@ impl Variant {
         })
     }
 
+    /// What runs the step, or the gradients of a part.
+    pub(crate) fn program(&self) -> &Program {
+        self.network.program()
+    }
+
+    /// Bytes that are known to be needed before a run.
+    pub(crate) fn planned_bytes(
+        &mut self,
+        shapes: &[(String, Vec<usize>)],
+    ) -> Result<usize, EngineError> {
+        let shapes: Vec<_> = shapes
+            .iter()
+            .map(|(n, s)| (n.as_str(), s.clone()))
+            .collect();
+        self.network.planned_bytes(&shapes)
+    }
+
     /// Runs the network over all parts of a batch.
-    fn gradients(
+    pub(crate) fn gradients(
         &mut self,
         lesson: &dyn Lesson,
         batch: &Batch,
@@ -332,6 +364,19 @@ impl Variant {
             .map(|state| state.name.clone())
             .collect()
     }
+}
+
+/// A module that is not there, with the one that was probably meant.
+fn name_nearest(error: TrainError, learner: &Learner) -> TrainError {
+    let TrainError::Graph(GraphError::UnknownScope { name: module }) = error else {
+        return error;
+    };
+    let graphs = learner.lesson.graphs();
+    let scopes = graphs.iter().flat_map(|graph| graph.graph.scopes());
+    let paths = scopes.map(|scope| scope.path.as_str());
+    let paths = paths.filter(|path| !path.is_empty()).chain([ELEMENTWISE]);
+    let nearest = nearest(&module, paths).map(str::to_owned);
+    TrainError::UnknownRecomputed { module, nearest }
 }
 
 /// What dropout follows from: the seed, folded, and the part of the run.

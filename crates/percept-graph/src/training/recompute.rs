@@ -5,6 +5,7 @@
 //! had, which move once, and a dropout its counters.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use crate::graph::{Graph, Node, NodeId, Value, ValueId, ValueSource};
 use crate::ops::{BatchNormAgain, Binary, BinaryKind, Op};
@@ -17,6 +18,18 @@ pub struct Recompute {
     pub modules: Vec<String>,
     /// What one pass over a kept value gives back: norms, activations, scales.
     pub elementwise: bool,
+}
+
+impl fmt::Display for Recompute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let norms = self.elementwise.then_some("norms and activations");
+        let modules = self.modules.iter().map(String::as_str);
+        let parts: Vec<&str> = norms.into_iter().chain(modules).collect();
+        match parts.is_empty() {
+            true => f.write_str("nothing"),
+            false => f.write_str(&parts.join(", ")),
+        }
+    }
 }
 
 /// A module that can be computed again.

@@ -11,7 +11,7 @@ use super::{Event, RunOptions, Trainer};
 use crate::checkpoint::{CheckpointFolder, RunState, Snapshot};
 use crate::parameters::InitialParameters;
 use crate::stepper::Stepper;
-use crate::{Batches, Learner, RunLength, TrainConfig, TrainError};
+use crate::{Activations, Batches, Learner, RunLength, TrainConfig, TrainError};
 
 /// Where a checkpoint keeps the settings.
 const SETTINGS: &str = "settings";
@@ -124,6 +124,14 @@ fn decisive(mut identity: Value) -> Value {
         settings["data"]["folder"].take();
         // What the lesson made of it counts.
         settings["augment"].take();
+        // Values that are computed again have the same bits, unless they are made of rounded ones. Older runs rounded none.
+        if settings["activations"].is_null() {
+            settings["activations"] = json!(Activations::default());
+        }
+        if settings["activations"] == json!(Activations::default()) {
+            settings["recompute"].take();
+            settings["max_memory"].take();
+        }
     }
     identity
 }

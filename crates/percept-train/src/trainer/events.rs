@@ -5,7 +5,7 @@ use percept_data::loader::{Batch, Skipped};
 
 use super::Progress;
 use crate::checkpoint::Damaged;
-use crate::{Evaluated, RunLength};
+use crate::{Evaluated, Fitted, RunLength};
 
 /// What a run tells while it goes on.
 #[derive(Debug)]
@@ -15,6 +15,8 @@ pub enum Event<'a> {
         /// Steps that are done.
         step: u64,
     },
+    /// It computes values again to stay within its memory.
+    Fitted(&'a Fitted),
     /// A newer checkpoint cannot be used, and was set aside.
     Damaged(&'a Damaged),
     /// A step is done.

@@ -39,6 +39,9 @@ impl<'t> Run<'t> {
     ) -> Result<Self, TrainError> {
         let (folder, snapshot) = trainer.open_folder(on_event)?;
         let mut stepper = trainer.first_stepper()?;
+        if let Some(fitted) = stepper.fitted() {
+            on_event(Event::Fitted(fitted));
+        }
         let progress = Progress::behind(snapshot.as_ref().map(|snapshot| &snapshot.state));
         let mut plan = None;
         if let Some(snapshot) = snapshot {

@@ -19,6 +19,7 @@ use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs, PartSize, available_threads, parse_batch, parse_points};
 use crate::outcome::Outcome;
 use crate::progress;
+use crate::saving::{self, SavingArgs};
 use subject::{Facts, Subject, Times};
 pub use subject::{Timed, timed};
 
@@ -30,6 +31,8 @@ pub use subject::{Timed, timed};
   percept bench centerpoint --input nuscenes/ --batch 1,4     sweeps per second
   percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 --set padding=1 --size 180
   percept bench resnet50 --train --batch 8                    training steps: forward, backward, update
+  percept bench resnet50 --train --batch 8 --activations f16 --recompute elementwise
+  percept bench resnet50 --train --batch 8 --max-memory 450MiB
   percept bench randlanet --points 45056,131072 --batch 1     how time and memory grow, frugal against keep
   percept bench paco --study cost                             what the loss, the backbone and d and r cost in training
 
@@ -61,6 +64,8 @@ pub struct Args {
     #[arg(long, value_name = "N", requires = "study")]
     samples: Option<usize>,
     #[command(flatten)]
+    saving: SavingArgs,
+    #[command(flatten)]
     source: SourceArgs,
     /// Measured runs of each setting [default: 15; with --train 5, of a study 3]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
@@ -81,6 +86,7 @@ struct Setting {
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
+    args.saving.require(args.train)?;
     let study = match (&args.study, args.points.is_empty()) {
         (Some(name), _) => Some(name.as_str()),
         (None, true) => None,
@@ -132,6 +138,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
     );
     for setting in &settings {
         let mut subject = args.subject(common, &model, &weights, setting)?;
+        if let Some(fitted) = subject.fitted() {
+            bar.suspend(|| common.note(saving::describe(fitted)));
+        }
         let Facts { macs, memory_bytes } = subject.facts()?;
         bar.inc(1);
         for _ in 1..warmup {
@@ -205,7 +214,10 @@ impl Args {
         let inputs = self.source.example(&model, &shape, &cpu, common)?;
         let options = self.engine.options();
         match self.train {
-            true => Subject::training(&model, weights, inputs, cpu, options),
+            true => {
+                let config = self.saving.config()?;
+                Subject::training(&model, weights, inputs, cpu, options, &config)
+            }
             false => Ok(Subject::inference(&model, weights, inputs, cpu, options)),
         }
     }

@@ -10,7 +10,7 @@ use percept_graph::{DType, Graph, Tensor, ValueId, WeightSource, differentiate};
 use percept_kernels::{Cpu, machine};
 use percept_models::Model;
 use percept_report::Spread;
-use percept_train::{Learner, Probe, TrainConfig, batch_of};
+use percept_train::{Fitted, Learner, Probe, TrainConfig, batch_of};
 
 use crate::fail::Result;
 use crate::training::{blame, rehearsing};
@@ -79,6 +79,7 @@ impl Subject {
         inputs: Example,
         cpu: Cpu,
         options: Options,
+        config: &TrainConfig,
     ) -> Result<Self> {
         if model.graph.outputs().iter().any(|(name, _)| name == "loss") {
             let graph = with_input_gradients(model.graph.clone())?;
@@ -90,7 +91,7 @@ impl Subject {
             _ => None,
         });
         let learner = rehearsing(model, size)?;
-        Self::step(&learner, inputs.samples, cpu.threads())
+        Self::step(&learner, inputs.samples, cpu.threads(), config)
     }
 
     /// Inferences of a graph.
@@ -106,10 +107,19 @@ impl Subject {
     }
 
     /// A learner's step on noise.
-    pub fn step(learner: &Learner, samples: usize, threads: usize) -> Result<Self> {
+    pub fn step(
+        learner: &Learner,
+        samples: usize,
+        threads: usize,
+        config: &TrainConfig,
+    ) -> Result<Self> {
         let rehearsal = learner.lesson.rehearsal(samples);
         let batch = batch_of(rehearsal.map_err(|error| blame(error.into()))?);
-        let probe = Probe::new(learner, &TrainConfig::default(), threads).map_err(blame)?;
+        let config = TrainConfig {
+            batch: samples,
+            ..config.clone()
+        };
+        let probe = Probe::new(learner, &config, threads).map_err(blame)?;
         Ok(Self::Step {
             probe: Box::new(probe),
             batch,
@@ -145,6 +155,14 @@ impl Subject {
         match self {
             Subject::Graph { program, .. } => program,
             Subject::Step { probe, .. } => probe.program(),
+        }
+    }
+
+    /// What a limit of memory led to, where there is one.
+    pub fn fitted(&self) -> Option<&Fitted> {
+        match self {
+            Subject::Graph { .. } => None,
+            Subject::Step { probe, .. } => probe.fitted(),
         }
     }
 

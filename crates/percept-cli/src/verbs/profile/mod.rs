@@ -22,6 +22,7 @@ use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::{Outcome, write_picture, write_text};
 use crate::progress;
+use crate::saving::SavingArgs;
 
 /// Profile a network: time, memory, MACs and rate of each layer
 #[derive(clap::Args)]
@@ -33,6 +34,7 @@ use crate::progress;
   percept profile resnet50 --by module --depth 1 --picture p.svg
   percept profile centerpoint --input sweep.pcd.bin --report  structure, stages, heaviest layers, memory, storage
   percept profile paco --train --batch 8 --by module          a training step: forward, backward, update, waiting
+  percept profile resnet50 --train --recompute layer1,layer2  what it costs to compute modules again, and what it saves
 
 A fused layer's time stands at the layer that computes it (`in layer1.0.conv1`). GFLOP/s = 2 MACs / time;
 of a Winograd layer it is an effective rate, because it multiplies less.")]
@@ -74,6 +76,8 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
     #[command(flatten)]
+    saving: SavingArgs,
+    #[command(flatten)]
     features: FeatureArgs,
 }
 
@@ -103,6 +107,7 @@ const FURTHER_RUNS: &str = "further runs";
 const HOLDERS_SHOWN: usize = 6;
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
+    args.saving.require(args.train)?;
     if args.train {
         return step::run(args, common);
     }

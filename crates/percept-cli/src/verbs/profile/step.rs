@@ -17,6 +17,7 @@ use crate::model::starting;
 use crate::options::Common;
 use crate::outcome::{Outcome, write_text};
 use crate::progress;
+use crate::saving;
 use crate::training::{Settled, Sources, blame, settle};
 
 /// Steps take seconds where inference takes a fraction.
@@ -121,6 +122,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         profile.profile().memory_table(HOLDERS_SHOWN),
         resident_line(),
     );
+    let fitted = probe.fitted().map(|fitted| saving::describe(fitted) + "\n");
+    let text = text + &fitted.unwrap_or_default();
     let kept = features
         .as_ref()
         .map(|features| features::text(features) + "\n");
@@ -175,6 +178,7 @@ fn settings(args: &Args) -> Result<Vec<String>> {
         }
         set.push(format!("size={height}"));
     }
+    set.extend(args.saving.settings());
     set.extend(args.model.config.set.iter().cloned());
     Ok(set)
 }

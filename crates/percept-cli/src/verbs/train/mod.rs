@@ -22,6 +22,7 @@ use crate::model::starting;
 use crate::options::Common;
 use crate::outcome::Outcome;
 use crate::progress;
+use crate::saving::SavingArgs;
 use crate::training::{Settled, Sources, blame, settle};
 use watch::Watch;
 
@@ -33,10 +34,11 @@ use watch::Watch;
   percept train efficientnet-b0 --data photos --epochs 30   a folder a class, train/ and val/, or CUB-200-2011
   percept train resnet18 --weights resnet18.pth --data photos --set freeze=layer1,layer2
   percept train paco --study ablation                       what each term of PaCo-2's loss brings: 12 runs
+  percept train resnet50 --max-memory 450MiB --activations f16    more computing, less memory
   percept train resnet18 --config run.toml --set schedule.rate=0.05 --set optimiser.kind=adamw
 
 Settings of a run (TOML, or --set; the network's own, such as width, need no prefix):
-  epochs, batch, parts (a batch in so many parts, to save memory), size, seed, label_smoothing, clip_norm,
+  epochs, batch, parts (a batch in so many parts, to save memory), activations, recompute, max_memory, size, seed, label_smoothing, clip_norm,
   freeze (modules), evaluate_every (epochs), patience (evaluations), optimiser.kind (sgd: momentum, weight_decay, nesterov;
   adamw: betas, eps, weight_decay), schedule.rate, schedule.warmup_epochs, schedule.decay.kind (constant,
   cosine: floor, step: every_epochs, factor), augment.flip, augment.crop.scale, augment.jitter.brightness,
@@ -80,6 +82,8 @@ pub struct Args {
     #[arg(long)]
     strict: bool,
     #[command(flatten)]
+    saving: SavingArgs,
+    #[command(flatten)]
     features: FeatureArgs,
 }
 
@@ -92,6 +96,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     };
     let mut set = args.set.clone();
     set.extend(args.epochs.map(|epochs| format!("epochs={epochs}")));
+    set.extend(args.saving.settings());
     if let Some(name) = &args.study {
         return study::run(args, name, common, &folder, &set, &stop);
     }

@@ -6,6 +6,7 @@ use indicatif::ProgressBar;
 use percept_train::{Event, StepReport};
 
 use crate::options::Common;
+use crate::saving;
 
 /// Tells people what a run does.
 pub struct Watch<'a> {
@@ -36,6 +37,7 @@ impl<'a> Watch<'a> {
     pub fn hear(&mut self, event: &Event<'_>) {
         match event {
             Event::Resumed { step } => self.note(format_args!("going on behind step {step}")),
+            Event::Fitted(fitted) => self.note(saving::describe(fitted)),
             Event::Damaged(damaged) => self.note(format_args!("set aside: {}", damaged.error)),
             Event::Skipped(sample) => self.note(format_args!("skipped: {sample}")),
             Event::Step { report, figures } => {

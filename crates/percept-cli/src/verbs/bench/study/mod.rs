@@ -14,6 +14,7 @@ use percept_engine::Recording;
 use percept_models::Model;
 use percept_models::study::{Component, Measured, StepStudy, Study, StudyRow};
 use percept_report::{Grouping, Order, Profile, Selection, StepProfile};
+use percept_train::TrainConfig;
 use serde::Serialize;
 use serde_json::json;
 
@@ -211,7 +212,7 @@ fn measure(
     let inference_ms = inference(args, common, &model, &setting)?;
     let batch = setting.batch.unwrap_or(1);
     let learner = rehearsing(&model, None)?;
-    let mut step = Subject::step(&learner, batch, setting.threads)?;
+    let mut step = Subject::step(&learner, batch, setting.threads, &TrainConfig::default())?;
     let mut recording = Recording::default();
     for run in 0..=repeats {
         step.run((run > 0).then_some(&mut recording))?;
