@@ -40,6 +40,8 @@ pub struct Fused {
     pub residual: Option<ValueId>,
     /// The activation applied last.
     pub activation: Option<Activation>,
+    /// What a batch norm leaves for the backward pass: its input and its output, rounded. They are its last outputs.
+    pub kept: [Option<ValueId>; 2],
 }
 
 impl LoweredNode {

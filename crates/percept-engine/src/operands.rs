@@ -159,6 +159,23 @@ impl<'a> Operands<'a> {
         outputs.map_err(|_| format!("has {count} outputs with memory, not {N}"))
     }
 
+    /// The first `N` outputs, and those behind them, which are of another type.
+    pub fn write_and_rest<T: Element, R: Element, const N: usize>(
+        &mut self,
+    ) -> Result<([&mut [T]; N], Vec<&mut [R]>), String> {
+        let count = self.writes.len();
+        let (first, rest) = self.writes.split_at_mut(count.min(N));
+        let first: Vec<&mut [T]> =
+            (first.iter_mut().map(ViewMut::elements)).collect::<Result<_, _>>()?;
+        let rest = rest
+            .iter_mut()
+            .map(ViewMut::elements)
+            .collect::<Result<_, _>>()?;
+        let first = first.try_into();
+        let first = first.map_err(|_| format!("has {count} outputs with memory, not {N}"))?;
+        Ok((first, rest))
+    }
+
     /// An output as unsigned integers of its elements' width.
     pub fn write_bits<W: Pod>(&mut self, position: usize) -> Result<&mut [W], String> {
         Ok(bytemuck::cast_slice_mut(self.write_bytes(position)?))

@@ -1,10 +1,11 @@
 //! Normalisation: by running statistics, by those of the batch (training), and by rows.
 
-use percept_graph::{Activation, BatchNorm, BatchNormTraining, LayerNorm};
+use percept_graph::{Activation, BatchNorm, BatchNormTraining, DType, LayerNorm};
 use percept_kernels::gradient;
 use percept_kernels::norm::{self, ChannelShape, fold_batch_norm};
 use percept_kernels::reference::{self, Real};
 
+use super::cast::by_kept;
 use super::{Execute, Prepare, Reference};
 use crate::EngineError;
 use crate::kernel::Kernel;
@@ -58,24 +59,33 @@ impl Execute for BatchNormTraining {
     fn prepare(&self, at: &mut Prepare<'_>) -> Result<Kernel, EngineError> {
         let (shape, eps, momentum) = (channels(at.x()), self.norm.eps, self.norm.momentum);
         let rectified = at.step.fused.activation == Some(Activation::Relu);
+        let kept = at.step.fused.kept;
+        let dtype = kept.iter().flatten().next();
+        let dtype = dtype.map_or(DType::F32, |&value| at.graph.value(value).ty.dtype);
         Ok(Kernel::new(move |cpu, io| {
             let (x, gamma, beta) = (io.read(0)?, io.read(1)?, io.read(2)?);
             for statistic in [3, 4] {
                 io.modify::<f32>(statistic, statistic)?;
             }
-            let [y, mean, variance, running_mean, running_variance] = io.write_each()?;
-            let norm = gradient::BatchNormTraining {
-                eps,
-                momentum,
-                rectified,
-                gamma,
-                beta,
-                mean,
-                variance,
-                running_mean,
-                running_variance,
-            };
-            gradient::batch_norm_training(cpu, &shape, norm, x, y);
+            by_kept!(dtype, Narrow => {
+                let (outputs, keeps) = io.write_and_rest::<f32, Narrow, 5>()?;
+                let [y, mean, variance, running_mean, running_variance] = outputs;
+                let norm = gradient::BatchNormTraining {
+                    eps,
+                    momentum,
+                    rectified,
+                    gamma,
+                    beta,
+                    mean,
+                    variance,
+                    running_mean,
+                    running_variance,
+                };
+                let mut keeps = keeps.into_iter();
+                let [x_kept, y_kept] = kept.map(|kept| kept.and_then(|_| keeps.next()));
+                let keeps = gradient::Keeps { x: x_kept, y: y_kept };
+                gradient::batch_norm_training_keeping(cpu, &shape, norm, keeps, x, y);
+            });
             Ok(())
         }))
     }

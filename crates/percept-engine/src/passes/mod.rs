@@ -16,6 +16,7 @@ use crate::options::Integers;
 pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
     if !graph.states().is_empty() {
         train::activations(graph, lowered);
+        train::kept(graph, lowered);
         fuse::residuals(graph, lowered);
         return;
     }

@@ -1,8 +1,8 @@
-//! Fuses activations of training graphs.
+//! Fuses what surrounds the batch norms of training graphs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use percept_graph::{Activation, Graph, Op};
+use percept_graph::{Activation, Cast, DType, Graph, Op};
 
 use crate::lowering::Lowered;
 
@@ -31,6 +31,51 @@ pub fn activations(graph: &Graph, lowered: &mut Lowered) {
         norm.absorbed.push(later.node);
         norm.outputs[0] = later.outputs[0];
         removed.insert(j);
+    }
+    lowered.remove(&removed);
+}
+
+/// What waits for the backward pass of a batch norm's input and output: rounded while the channel is in the cache. An input is
+/// rounded so that the ReLU behind the norm lets the same through where one is, and that ReLU is in the norm's step as well.
+pub fn kept(graph: &Graph, lowered: &mut Lowered) {
+    let mut norm_of_input = BTreeMap::new();
+    let mut norm_of_output = BTreeMap::new();
+    let mut removed = BTreeSet::new();
+    for i in 0..lowered.steps.len() {
+        let step = &lowered.steps[i];
+        let from = step.inputs.first().copied();
+        let (place, norm) = match &graph.node(step.node).op {
+            Op::BatchNormTraining(_) => {
+                norm_of_input.insert(step.inputs[0], i);
+                norm_of_output.insert(step.outputs[0], i);
+                continue;
+            }
+            Op::Cast(Cast { dtype }) if *dtype != DType::F32 => {
+                let of =
+                    |norms: &BTreeMap<_, usize>| from.and_then(|value| norms.get(&value).copied());
+                match (of(&norm_of_input), of(&norm_of_output)) {
+                    (Some(norm), _) if lowered.steps[norm].fused.activation.is_none() => (0, norm),
+                    (_, Some(norm)) => (1, norm),
+                    _ => continue,
+                }
+            }
+            Op::RectifiedCast(_) => match from.and_then(|value| norm_of_input.get(&value)) {
+                Some(&norm) if lowered.steps[norm].fused.activation.is_some() => (0, norm),
+                _ => continue,
+            },
+            _ => continue,
+        };
+        let (node, made) = (step.node, step.outputs[0]);
+        let norm = &mut lowered.steps[norm];
+        if norm.fused.kept[place].is_none() {
+            norm.fused.kept[place] = Some(made);
+            norm.absorbed.push(node);
+            removed.insert(i);
+        }
+    }
+    for step in &mut lowered.steps {
+        let kept = step.fused.kept;
+        step.outputs.extend(kept.into_iter().flatten());
     }
     lowered.remove(&removed);
 }

@@ -66,44 +66,61 @@ impl Graph {
         Ok(again.graph)
     }
 
-    /// The innermost modules of a training step that have something to give up, those first that give most for their work.
+    /// The modules of a training step that have something to give up, those first that give most for their work. Of a module and
+    /// those inside it either is there: the outer one, unless most of what it holds is in the inner ones.
     pub fn recomputable_modules(
         &self,
         bindings: &Bindings,
     ) -> Result<Vec<RecomputableModule>, GraphError> {
         let forward = self.forward_count();
         let kept = self.kept(forward);
-        let mut found = Vec::new();
+        let mut found: Vec<RecomputableModule> = Vec::new();
         let own: BTreeSet<usize> = self.nodes[..forward].iter().map(|n| n.scope.0).collect();
-        for scope in own.into_iter().map(|scope| &self.scopes[scope]) {
+        // Scopes stand in front of those inside them, so the innermost come first.
+        for scope in own.into_iter().rev().map(|scope| &self.scopes[scope]) {
             if scope.path.is_empty() {
                 continue;
             }
-            let unit = Unit::of(self, forward, &scope.path);
-            let given_up = self.inside(forward, &unit);
-            let mut module = RecomputableModule {
-                module: scope.path.clone(),
-                bytes: 0,
-                macs: 0,
+            let module = self.recomputable(forward, &kept, &scope.path, bindings)?;
+            let is_inside = |inner: &RecomputableModule| {
+                let rest = inner.module.strip_prefix(&scope.path);
+                rest.is_some_and(|rest| rest.starts_with('.'))
             };
-            for &value in given_up.intersection(&kept) {
-                module.bytes += self.value_bytes(value, bindings)?;
-            }
-            for &index in &unit.nodes {
-                let cost = self.symbolic_cost(&self.nodes[index]);
-                module.macs += cost.macs.eval(bindings)?.unwrap_or(0);
-            }
-            if module.bytes > 0 {
+            let inside: u64 = found.iter().filter(|m| is_inside(m)).map(|m| m.bytes).sum();
+            if module.bytes > 2 * inside {
+                found.retain(|inner| !is_inside(inner));
                 found.push(module);
             }
         }
         found.sort_by(|a, b| {
             let gain = |m: &RecomputableModule| m.bytes as f64 / (m.macs + m.bytes) as f64;
-            gain(b)
-                .total_cmp(&gain(a))
-                .then_with(|| a.module.cmp(&b.module))
+            let order = gain(b).total_cmp(&gain(a));
+            order.then_with(|| a.module.cmp(&b.module))
         });
         Ok(found)
+    }
+
+    fn recomputable(
+        &self,
+        forward: usize,
+        kept: &BTreeSet<ValueId>,
+        module: &str,
+        bindings: &Bindings,
+    ) -> Result<RecomputableModule, GraphError> {
+        let unit = Unit::of(self, forward, module);
+        let mut module = RecomputableModule {
+            module: module.to_owned(),
+            bytes: 0,
+            macs: 0,
+        };
+        for &value in self.inside(forward, &unit).intersection(kept) {
+            module.bytes += self.value_bytes(value, bindings)?;
+        }
+        for &index in &unit.nodes {
+            let cost = self.symbolic_cost(&self.nodes[index]);
+            module.macs += cost.macs.eval(bindings)?.unwrap_or(0);
+        }
+        Ok(module)
     }
 
     /// Values of the forward pass that the way back reads.

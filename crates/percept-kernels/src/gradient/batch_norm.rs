@@ -1,6 +1,7 @@
 //! Batch normalisation in training, channel by channel: what one channel has in all samples mostly stays in the second-level
 //! cache from the statistics to the normalisation.
 
+use super::batch_norm_kept::{KeepingLine, Keeps};
 use super::batch_norm_rows;
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
@@ -35,7 +36,19 @@ pub struct BatchNormTraining<'a> {
 pub fn batch_norm_training(
     cpu: &Cpu,
     shape: &ChannelShape,
+    norm: BatchNormTraining<'_>,
+    x: &[f32],
+    y: &mut [f32],
+) {
+    batch_norm_training_keeping::<f32>(cpu, shape, norm, Keeps::default(), x, y);
+}
+
+/// The same, which also leaves x and y as they wait for the backward pass.
+pub fn batch_norm_training_keeping<K: Kept>(
+    cpu: &Cpu,
+    shape: &ChannelShape,
     mut norm: BatchNormTraining<'_>,
+    keeps: Keeps<'_, K>,
     x: &[f32],
     y: &mut [f32],
 ) {
@@ -58,11 +71,13 @@ pub fn batch_norm_training(
         return;
     }
     if shape.area == 1 {
-        return batch_norm_rows::training(cpu, shape, norm, x, y);
+        batch_norm_rows::training(cpu, shape, &mut norm, x, y);
+        return keeps.rows(cpu, shape, norm.again(), x, y);
     }
     let [mean, variance] = [&mut *norm.mean, &mut *norm.variance].map(SharedMut::new);
     let (gamma, beta, eps) = (norm.gamma, norm.beta, norm.eps);
     let y = SharedMut::new(y);
+    let keeps = keeps.shared(shape);
     cpu.parallel(shape.channels, &|c, _| {
         let planes = Planes { shape, channel: c };
         let (m, v) = cpu.isa().run(Statistics { planes, x });
@@ -82,7 +97,10 @@ pub fn batch_norm_training(
             rectified: norm.rectified,
             y: &y,
         };
-        cpu.isa().run(line);
+        match &keeps {
+            Some(keeps) => cpu.isa().run(KeepingLine { line, keeps }),
+            None => cpu.isa().run(line),
+        }
     });
     norm.move_running(shape.batch * shape.area);
 }
@@ -142,6 +160,18 @@ pub fn batch_norm_again<K: Kept>(
 }
 
 impl BatchNormTraining<'_> {
+    /// The same norm by the statistics that it has found.
+    pub(super) fn again(&self) -> BatchNormAgain<'_> {
+        BatchNormAgain {
+            eps: self.eps,
+            rectified: self.rectified,
+            gamma: self.gamma,
+            beta: self.beta,
+            mean: self.mean,
+            variance: self.variance,
+        }
+    }
+
     /// Moves the running statistics towards those of a batch of `count` values a channel.
     pub(super) fn move_running(&mut self, count: usize) {
         let momentum = f64::from(self.momentum);
@@ -159,14 +189,14 @@ impl BatchNormTraining<'_> {
 
 /// The numbers of one channel: a run of `area` in each sample.
 #[derive(Clone, Copy)]
-struct Planes<'a> {
-    shape: &'a ChannelShape,
-    channel: usize,
+pub(super) struct Planes<'a> {
+    pub(super) shape: &'a ChannelShape,
+    pub(super) channel: usize,
 }
 
 impl Planes<'_> {
     #[inline(always)]
-    fn range(&self, sample: usize) -> std::ops::Range<usize> {
+    pub(super) fn range(&self, sample: usize) -> std::ops::Range<usize> {
         let start = (sample * self.shape.channels + self.channel) * self.shape.area;
         start..start + self.shape.area
     }
@@ -206,14 +236,14 @@ impl Kernel for Statistics<'_> {
 }
 
 /// y = (x - centre) · scale + shift: subtracting first keeps the digits of values that lie close together, far from zero.
-struct Line<'a, K> {
-    planes: Planes<'a>,
-    x: &'a [K],
-    centre: f32,
-    scale: f32,
-    shift: f32,
-    rectified: bool,
-    y: &'a SharedMut<'a, f32>,
+pub(super) struct Line<'a, K> {
+    pub(super) planes: Planes<'a>,
+    pub(super) x: &'a [K],
+    pub(super) centre: f32,
+    pub(super) scale: f32,
+    pub(super) shift: f32,
+    pub(super) rectified: bool,
+    pub(super) y: &'a SharedMut<'a, f32>,
 }
 
 impl<K: Kept> Kernel for Line<'_, K> {

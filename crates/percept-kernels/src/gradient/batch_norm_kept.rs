@@ -4,12 +4,13 @@
 //! must not, or the other way round: one value in some thousands, but each with its whole gradient. Such a value is rounded away from
 //! the corner instead: to the number on its other side.
 
-use super::batch_norm::{BatchNormAgain, scale};
+use super::batch_norm::{BatchNormAgain, Line, Planes, scale};
 use super::batch_norm_rows::affine;
+use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
-use crate::kept::Kept;
+use crate::kept::{self, Kept};
 use crate::norm::ChannelShape;
 use crate::rows::for_each_block;
 use crate::simd::{LANES, Simd};
@@ -46,18 +47,122 @@ pub fn keep_rectified<K: Kept>(
         });
     }
     let kept = SharedMut::new(kept);
-    cpu.parallel(shape.batch * channels, &|plane, _| {
-        let range = plane * shape.area..(plane + 1) * shape.area;
-        let c = plane % channels;
-        cpu.isa().run(Plane {
+    cpu.parallel(channels, &|c, _| {
+        cpu.isa().run(Channel {
+            planes: Planes { shape, channel: c },
             centre: norm.mean[c],
             scale: scale(norm.gamma[c], norm.variance[c], norm.eps),
             shift: norm.beta[c],
-            x: &x[range.clone()],
-            // SAFETY: planes are disjoint.
-            kept: unsafe { kept.slice(range) },
+            x,
+            kept: &kept,
         });
     });
+}
+
+/// What a batch norm leaves for the backward pass besides its statistics.
+#[derive(Debug)]
+pub struct Keeps<'a, K> {
+    /// Its input; where a ReLU follows, such that it lets the same through.
+    pub x: Option<&'a mut [K]>,
+    /// Its output, behind the ReLU where one follows.
+    pub y: Option<&'a mut [K]>,
+}
+
+impl<K> Default for Keeps<'_, K> {
+    fn default() -> Self {
+        Self { x: None, y: None }
+    }
+}
+
+impl<'a, K: Kept> Keeps<'a, K> {
+    /// As all threads write to it; none where nothing is left.
+    pub(super) fn shared(self, shape: &ChannelShape) -> Option<SharedKeeps<'a, K>> {
+        let share = |kept: &'a mut [K]| {
+            assert_eq!(kept.len(), shape.len(), "length of what is kept");
+            SharedMut::new(kept)
+        };
+        let (x, y) = (self.x.map(share), self.y.map(share));
+        (x.is_some() || y.is_some()).then_some(SharedKeeps { x, y })
+    }
+
+    /// Rows, once they are normalised.
+    pub(super) fn rows(
+        self,
+        cpu: &Cpu,
+        shape: &ChannelShape,
+        norm: BatchNormAgain<'_>,
+        x: &[f32],
+        y: &[f32],
+    ) {
+        match self.x {
+            Some(kept) if norm.rectified => keep_rectified(cpu, shape, norm, x, kept),
+            Some(kept) => kept::convert(cpu, x, kept),
+            None => {}
+        }
+        if let Some(kept) = self.y {
+            kept::convert(cpu, y, kept);
+        }
+    }
+}
+
+/// [`Keeps`] of all channels.
+pub(super) struct SharedKeeps<'a, K> {
+    x: Option<SharedMut<'a, K>>,
+    y: Option<SharedMut<'a, K>>,
+}
+
+/// A channel that is normalised and kept while it is in the cache.
+pub(super) struct KeepingLine<'a, K> {
+    pub(super) line: Line<'a, f32>,
+    pub(super) keeps: &'a SharedKeeps<'a, K>,
+}
+
+impl<K: Kept> Kernel for KeepingLine<'_, K> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Line {
+            planes,
+            rectified,
+            x: values,
+            ..
+        } = self.line;
+        let (scale, shift) = (s.splat(self.line.scale), s.splat(self.line.shift));
+        let centre = s.splat(self.line.centre);
+        let norm = |x| s.mul_add(s.sub(x, centre), scale, shift);
+        for sample in 0..planes.shape.batch {
+            let range = planes.range(sample);
+            let x = &values[range.clone()];
+            // SAFETY: each channel has its own planes.
+            let y = unsafe { self.line.y.slice(range.clone()) };
+            for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
+                let value = norm(s.read(x));
+                let value = match rectified {
+                    true => Activation::Relu.apply(s, value),
+                    false => value,
+                };
+                s.write(y, value);
+            }
+            if let Some(kept) = &self.keeps.x {
+                // SAFETY: each channel has its own planes.
+                let kept = unsafe { kept.slice(range.clone()) };
+                for (x, kept) in x.chunks(LANES).zip(kept.chunks_mut(LANES)) {
+                    match rectified {
+                        true => keep(s, x, kept, norm),
+                        false => K::write(s, kept, s.read(x)),
+                    }
+                }
+            }
+            if let Some(kept) = &self.keeps.y {
+                // SAFETY: each channel has its own planes.
+                let kept = unsafe { kept.slice(range) };
+                for (y, kept) in y.chunks(LANES).zip(kept.chunks_mut(LANES)) {
+                    K::write(s, kept, s.read(y));
+                }
+            }
+        }
+    }
 }
 
 /// Keeps up to 8 numbers; `y` is what the ReLU gets of them.
@@ -76,24 +181,30 @@ fn keep<K: Kept, S: Simd>(s: S, x: &[f32], kept: &mut [K], y: impl Fn(S::V) -> S
     }
 }
 
-/// One channel of one sample.
-struct Plane<'a, K> {
+/// One channel of all samples.
+struct Channel<'a, K> {
+    planes: Planes<'a>,
     centre: f32,
     scale: f32,
     shift: f32,
     x: &'a [f32],
-    kept: &'a mut [K],
+    kept: &'a SharedMut<'a, K>,
 }
 
-impl<K: Kept> Kernel for Plane<'_, K> {
+impl<K: Kept> Kernel for Channel<'_, K> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let (scale, shift) = (s.splat(self.scale), s.splat(self.shift));
         let centre = s.splat(self.centre);
-        for (x, kept) in self.x.chunks(LANES).zip(self.kept.chunks_mut(LANES)) {
-            keep(s, x, kept, |x| s.mul_add(s.sub(x, centre), scale, shift));
+        for sample in 0..self.planes.shape.batch {
+            let range = self.planes.range(sample);
+            // SAFETY: each channel has its own planes.
+            let kept = unsafe { self.kept.slice(range.clone()) };
+            for (x, kept) in self.x[range].chunks(LANES).zip(kept.chunks_mut(LANES)) {
+                keep(s, x, kept, |x| s.mul_add(s.sub(x, centre), scale, shift));
+            }
         }
     }
 }
@@ -129,7 +240,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::gradient::batch_norm_again;
+    use crate::gradient::{BatchNormTraining, batch_norm_again, batch_norm_training_keeping};
     use crate::kept::{convert, reference};
     use crate::testing::{check, numbers};
 
@@ -191,6 +302,40 @@ mod tests {
             let shape = ChannelShape { batch, channels, area };
             keeps_what_passes::<f16>(&shape, seed);
             keeps_what_passes::<bf16>(&shape, seed);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(20))]
+
+        #[test]
+        fn a_norm_leaves_what_a_pass_of_its_own_would(
+            batch in 2usize..6, channels in 1usize..12, area in prop_oneof![Just(1usize), 1usize..40], rectified in any::<bool>(),
+        ) {
+            let shape = ChannelShape { batch, channels, area };
+            let (x, gamma, beta) = (numbers(1, shape.len()), numbers(2, channels), numbers(3, channels));
+            for isa in crate::Isa::available() {
+                let cpu = Cpu::with_isa(2, isa).unwrap();
+                let [mut mean, mut variance, mut a, mut b] = [(); 4].map(|()| vec![0.0; channels]);
+                let [mut kept_x, mut kept_y, mut expected] = [(); 3].map(|()| vec![f16::ZERO; x.len()]);
+                let [mut y, mut again] = [(); 2].map(|()| vec![0.0; x.len()]);
+                let norm = BatchNormTraining {
+                    eps: 1e-5, momentum: 0.1, rectified, gamma: &gamma, beta: &beta,
+                    mean: &mut mean, variance: &mut variance, running_mean: &mut a, running_variance: &mut b,
+                };
+                let keeps = Keeps { x: Some(&mut kept_x[..]), y: Some(&mut kept_y[..]) };
+                batch_norm_training_keeping(&cpu, &shape, norm, keeps, &x, &mut y);
+                let norm = BatchNormAgain { eps: 1e-5, rectified, gamma: &gamma, beta: &beta, mean: &mean, variance: &variance };
+                batch_norm_again(&cpu, &shape, norm, &x, &mut again);
+                prop_assert_eq!(&y, &again);
+                convert(&cpu, &y, &mut expected);
+                prop_assert_eq!(&kept_y, &expected);
+                match rectified {
+                    true => keep_rectified(&cpu, &shape, norm, &x, &mut expected),
+                    false => convert(&cpu, &x, &mut expected),
+                }
+                prop_assert_eq!(&kept_x, &expected);
+            }
         }
     }
 

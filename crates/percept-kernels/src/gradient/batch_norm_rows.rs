@@ -14,7 +14,7 @@ use crate::simd::{LANES, Simd};
 pub(super) fn training(
     cpu: &Cpu,
     shape: &ChannelShape,
-    mut norm: BatchNormTraining<'_>,
+    norm: &mut BatchNormTraining<'_>,
     x: &[f32],
     y: &mut [f32],
 ) {
@@ -23,15 +23,7 @@ pub(super) fn training(
     let variance = ReduceOp::Variance { correction: 0 };
     reduce(cpu, variance, &dims, &[0], x, norm.variance);
     norm.move_running(shape.batch);
-    let again = BatchNormAgain {
-        eps: norm.eps,
-        rectified: norm.rectified,
-        gamma: norm.gamma,
-        beta: norm.beta,
-        mean: norm.mean,
-        variance: norm.variance,
-    };
-    self::again(cpu, shape, again, x, y);
+    again(cpu, shape, norm.again(), x, y);
 }
 
 /// The same by statistics that are known.

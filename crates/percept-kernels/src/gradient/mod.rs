@@ -23,9 +23,9 @@ pub use activation::{activation_gradient, activation_gradient_in_place, softmax_
 pub use attention::packed_attention_gradient;
 pub use batch_norm::{
     BatchNormAgain, BatchNormGradient, BatchNormTraining, batch_norm_again, batch_norm_gradient,
-    batch_norm_training,
+    batch_norm_training, batch_norm_training_keeping,
 };
-pub use batch_norm_kept::keep_rectified;
+pub use batch_norm_kept::{Keeps, keep_rectified};
 pub use conv_input::conv2d_input_gradient;
 pub use conv_weight::conv2d_weight_gradient;
 pub use dense::dense_to_sparse;
