@@ -43,6 +43,7 @@ pub fn shared_settings(study: &Study, set: &[String]) -> Vec<String> {
     let none = StudyRow {
         title: "",
         set: &[],
+        run: &[],
     };
     settings(study, &none, set)
 }

@@ -144,6 +144,17 @@ impl Program {
         }
     }
 
+    /// Bytes held for runs so far: values, state, packed weights and working memory.
+    pub fn held_bytes(&self) -> usize {
+        let Preparation {
+            weight_bytes,
+            arena_bytes,
+            scratch_bytes,
+            ..
+        } = self.preparation();
+        weight_bytes + arena_bytes + scratch_bytes + self.state.len()
+    }
+
     /// Gets ready for inputs of these shapes, without running. Sizes that only a run defines are planned when it gets there.
     pub fn prepare(&mut self, shapes: &[(&str, Vec<usize>)]) -> Result<Bindings, EngineError> {
         let bindings = self.graph.bind(shapes)?;

@@ -25,8 +25,10 @@ pub struct Study {
 pub struct StudyRow {
     /// What people read.
     pub title: &'static str,
-    /// The settings that make the row; those of the first row are varied by all.
+    /// The settings of the network that make the row; those of the first row are varied by all.
     pub set: &'static [(&'static str, &'static str)],
+    /// The settings of a training run that make it, varied in the same way.
+    pub run: &'static [(&'static str, &'static str)],
 }
 
 /// What is measured of each row.
@@ -243,15 +245,17 @@ pub struct PublishedSteps {
 impl Study {
     /// The names of the settings that the rows vary.
     pub fn varied(&self) -> impl Iterator<Item = &'static str> {
-        let first = self.rows.first().map_or(&[][..], |row| row.set);
-        first.iter().map(|(name, _)| *name)
+        let first = self.rows.first().into_iter();
+        let settings = first.flat_map(|row| row.set.iter().chain(row.run));
+        settings.map(|(name, _)| *name)
     }
 }
 
 impl StudyRow {
     /// The value of a setting in this row; empty where the row leaves it as it is.
     pub fn value(&self, name: &str) -> &'static str {
-        let found = self.set.iter().find(|(known, _)| *known == name);
+        let mut settings = self.set.iter().chain(self.run);
+        let found = settings.find(|(known, _)| *known == name);
         found.map_or("", |(_, value)| value)
     }
 

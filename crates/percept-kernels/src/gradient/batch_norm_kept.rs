@@ -128,16 +128,19 @@ impl<K: Kept> Kernel for KeepingLine<'_, K> {
             x: values,
             ..
         } = self.line;
-        let (scale, shift) = (s.splat(self.line.scale), s.splat(self.line.shift));
-        let centre = s.splat(self.line.centre);
-        let norm = |x| s.mul_add(s.sub(x, centre), scale, shift);
+        let relu = Behind {
+            centre: s.splat(self.line.centre),
+            scale: s.splat(self.line.scale),
+            shift: s.splat(self.line.shift),
+        };
         for sample in 0..planes.shape.batch {
             let range = planes.range(sample);
             let x = &values[range.clone()];
             // SAFETY: each channel has its own planes.
             let y = unsafe { self.line.y.slice(range.clone()) };
             for (x, y) in x.chunks(LANES).zip(y.chunks_mut(LANES)) {
-                let value = norm(s.read(x));
+                let away = s.sub(s.read(x), relu.centre);
+                let value = s.mul_add(away, relu.scale, relu.shift);
                 let value = match rectified {
                     true => Activation::Relu.apply(s, value),
                     false => value,
@@ -149,7 +152,7 @@ impl<K: Kept> Kernel for KeepingLine<'_, K> {
                 let kept = unsafe { kept.slice(range.clone()) };
                 for (x, kept) in x.chunks(LANES).zip(kept.chunks_mut(LANES)) {
                     match rectified {
-                        true => keep(s, x, kept, norm),
+                        true => keep(s, x, kept, relu),
                         false => K::write(s, kept, s.read(x)),
                     }
                 }
@@ -165,18 +168,40 @@ impl<K: Kept> Kernel for KeepingLine<'_, K> {
     }
 }
 
-/// Keeps up to 8 numbers; `y` is what the ReLU gets of them.
+/// What a ReLU behind a norm gets of x: (x - centre) · scale + shift.
+#[derive(Clone, Copy)]
+struct Behind<V> {
+    centre: V,
+    scale: V,
+    shift: V,
+}
+
+impl<V: Copy> Behind<V> {
+    /// The lanes that pass.
+    #[inline(always)]
+    fn passes<S: Simd<V = V>>(self, s: S, x: V) -> u32 {
+        let y = s.mul_add(s.sub(x, self.centre), self.scale, self.shift);
+        s.bits(s.less(s.splat(0.0), y))
+    }
+}
+
+/// Keeps up to 8 numbers. No closures here: they would not be compiled for the instruction set.
 #[inline(always)]
-fn keep<K: Kept, S: Simd>(s: S, x: &[f32], kept: &mut [K], y: impl Fn(S::V) -> S::V) {
+fn keep<K: Kept, S: Simd>(s: S, x: &[f32], kept: &mut [K], relu: Behind<S::V>) {
     let value = s.read(x);
     K::write(s, kept, value);
-    let passes = |value| s.bits(s.less(s.splat(0.0), y(value)));
-    let fallen = passes(value) ^ passes(K::read(s, kept));
+    let fallen = relu.passes(s, value) ^ relu.passes(s, K::read(s, kept));
     if fallen != 0 {
-        for (lane, (kept, &x)) in kept.iter_mut().zip(x).take(LANES).enumerate() {
-            if fallen >> lane & 1 == 1 {
-                *kept = kept.towards(x);
-            }
+        step_back(fallen, x, kept);
+    }
+}
+
+/// Rounds these lanes to their other side.
+#[cold]
+fn step_back<K: Kept>(fallen: u32, x: &[f32], kept: &mut [K]) {
+    for (lane, (kept, &x)) in kept.iter_mut().zip(x).take(LANES).enumerate() {
+        if fallen >> lane & 1 == 1 {
+            *kept = kept.towards(x);
         }
     }
 }
@@ -196,14 +221,17 @@ impl<K: Kept> Kernel for Channel<'_, K> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let (scale, shift) = (s.splat(self.scale), s.splat(self.shift));
-        let centre = s.splat(self.centre);
+        let relu = Behind {
+            centre: s.splat(self.centre),
+            scale: s.splat(self.scale),
+            shift: s.splat(self.shift),
+        };
         for sample in 0..self.planes.shape.batch {
             let range = self.planes.range(sample);
             // SAFETY: each channel has its own planes.
             let kept = unsafe { self.kept.slice(range.clone()) };
             for (x, kept) in self.x[range].chunks(LANES).zip(kept.chunks_mut(LANES)) {
-                keep(s, x, kept, |x| s.mul_add(s.sub(x, centre), scale, shift));
+                keep(s, x, kept, relu);
             }
         }
     }
@@ -226,9 +254,12 @@ impl<K: Kept> Kernel for Rows<'_, K> {
         let rows = self.x.chunks_exact(width);
         for (x, kept) in rows.zip(self.kept.chunks_exact_mut(width)) {
             for start in (0..width).step_by(LANES) {
-                let (scale, shift) = (s.read(&self.scale[start..]), s.read(&self.shift[start..]));
-                let kept = &mut kept[start..];
-                keep(s, &x[start..], kept, |x| s.mul_add(x, scale, shift));
+                let relu = Behind {
+                    centre: s.splat(0.0),
+                    scale: s.read(&self.scale[start..]),
+                    shift: s.read(&self.shift[start..]),
+                };
+                keep(s, &x[start..], &mut kept[start..], relu);
             }
         }
     }

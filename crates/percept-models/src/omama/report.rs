@@ -214,14 +214,14 @@ const SECTIONS: &[Section] = &[
                 Figure::PieceMemory("attention with absorbed weights"),
             ),
             line(
-                "checkpointing, memory: a step's peak, and what the way back holds of it",
+                "checkpointing, memory: a step's peak, values kept or computed again",
                 Figure::StepMemory(Form::Whole),
-                Figure::HeldForBackward,
+                Figure::StepMemory(Form::Recomputed),
             ),
             line(
-                "checkpointing, time (not built; the forward pass that it repeats)",
+                "checkpointing, time: values kept or computed again",
                 Figure::Step(Form::Whole),
-                Figure::Step(Form::ForwardTwice),
+                Figure::Step(Form::Recomputed),
             ),
             line(
                 "a step's peak: whole, or a quarter of the batch at a time",

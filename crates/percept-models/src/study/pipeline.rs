@@ -148,8 +148,6 @@ pub enum Figure {
     Step(Form),
     /// What it holds at its peak: values, parameters, moments.
     StepMemory(Form),
-    /// The values that the forward pass leaves for the way back.
-    HeldForBackward,
     /// The part of a training's time that waits for data.
     Waiting(Feed),
     /// Samples in a second of training.
@@ -173,8 +171,8 @@ pub enum Kept {
 pub enum Form {
     /// As it is.
     Whole,
-    /// With its forward pass a second time, which is what recomputing instead of keeping costs.
-    ForwardTwice,
+    /// With norms, activations and the modules of the components computed again instead of kept.
+    Recomputed,
     /// As several steps on fewer samples.
     Parts,
     /// With the setting that saves memory.

@@ -74,6 +74,8 @@ pub struct Finished {
     pub checkpoint: PathBuf,
     /// How long this process took.
     pub took: Duration,
+    /// Bytes that its steps held: values, parameters, statistics, moments and working memory.
+    pub step_bytes: usize,
 }
 
 /// Where a run stands.

@@ -224,6 +224,7 @@ impl<'t> Run<'t> {
             skipped: self.skipped,
             checkpoint: CheckpointFolder::path_in(folder, self.progress.step),
             took: begun.elapsed(),
+            step_bytes: self.stepper.program().held_bytes(),
         })
     }
 }

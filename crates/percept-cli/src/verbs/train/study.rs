@@ -29,7 +29,17 @@ struct Results {
     goal: Goal,
     /// Of each row, by seed; shares in percent.
     reached: Vec<Vec<f64>>,
+    costs: Vec<Costs>,
     seconds: f64,
+}
+
+/// What the runs of a row took.
+#[derive(Clone, Copy, Default)]
+struct Costs {
+    /// Of all its seeds.
+    seconds: f64,
+    /// That a step held.
+    bytes: usize,
 }
 
 pub fn run(
@@ -50,6 +60,7 @@ pub fn run(
     let (rows, seeds) = (study.rows, args.seeds as usize);
     let runs = rows.len() * seeds;
     let mut reached = vec![Vec::new(); rows.len()];
+    let mut costs = vec![Costs::default(); rows.len()];
     let mut seconds = 0.0;
     let mut judged = None;
     // Seeds outside: whatever is stopped has compared all rows with the seeds before.
@@ -61,6 +72,7 @@ pub fn run(
                 "{title}, seed {seed} (run {number} of {runs})"
             ));
             let mut set = study::settings(study, row, set);
+            set.extend(row.run.iter().map(|(key, value)| format!("{key}={value}")));
             set.push(format!("seed={seed}"));
             let run = folder.join(format!("{}-seed{seed}", row.folder_name()));
             let trained = args.train(common, &run, set, args.resume, stop)?;
@@ -71,7 +83,10 @@ pub fn run(
                 });
                 return Ok(Outcome::new(text, record));
             }
-            seconds += trained.finished.took.as_secs_f64();
+            let took = trained.finished.took.as_secs_f64();
+            costs[place].seconds += took;
+            costs[place].bytes = trained.finished.step_bytes;
+            seconds += took;
             let (goal, figure) = decisive(&trained)?;
             reached[place].push(scale(&figure) * last_value(&run, goal.figure)?);
             judged = Some((goal, figure));
@@ -83,6 +98,7 @@ pub fn run(
         figure,
         goal,
         reached,
+        costs,
         seconds,
     };
     Ok(report(args, folder, &results))
@@ -125,6 +141,7 @@ fn report(args: &Args, folder: &Path, results: &Results) -> Outcome {
         figure,
         goal,
         reached,
+        costs,
         seconds,
     } = results;
     let seeds = reached[0].len();
@@ -132,15 +149,29 @@ fn report(args: &Args, folder: &Path, results: &Results) -> Outcome {
     let against = format!("against {}", study.rows[0].title);
     let mut header = vec![format!("<test {}{unit}", figure.title)];
     header.extend((0..seeds).map(|seed| format!("seed {seed}")));
-    header.extend(["mean", &against, "95 % interval", "<so it"].map(str::to_owned));
+    let figures = [
+        "mean",
+        "s a run",
+        "memory",
+        &against,
+        "95 % interval",
+        "<so it",
+    ];
+    header.extend(figures.map(str::to_owned));
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Table::new(&header);
     let mut rows = Vec::new();
     for (place, (row, own)) in study.rows.iter().zip(reached).enumerate() {
         let mut cells = vec![row.title.to_owned()];
         cells.extend(own.iter().map(|value| format!("{value:.1}")));
+        let Costs { seconds, bytes } = costs[place];
+        let each = seconds / seeds as f64;
         cells.push(format!("{:.1}", mean(own)));
-        let mut record = json!({"row": row.title, goal.figure: own, "mean": mean(own)});
+        cells.push(format!("{each:.0}"));
+        cells.push(percept_report::bytes(bytes as u64));
+        let mut record = json!({
+            "row": row.title, goal.figure: own, "mean": mean(own), "seconds": each, "step_bytes": bytes,
+        });
         if place > 0 {
             let pairs = own.iter().zip(&reached[0]);
             let differences: Vec<f64> = pairs.map(|(a, b)| a - b).collect();

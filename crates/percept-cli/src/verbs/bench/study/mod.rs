@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{Args, Setting, Subject};
-use crate::fail::{Fail, Result};
+use crate::fail::{Blame, Fail, Result};
 use crate::model;
 use crate::options::{Common, available_threads};
 use crate::outcome::Outcome;
@@ -212,7 +212,9 @@ fn measure(
     let inference_ms = inference(args, common, &model, &setting)?;
     let batch = setting.batch.unwrap_or(1);
     let learner = rehearsing(&model, None)?;
-    let mut step = Subject::step(&learner, batch, setting.threads, &TrainConfig::default())?;
+    let run = row.run.iter().map(|(key, value)| format!("{key}={value}"));
+    let config = TrainConfig::parse("", run).bug()?;
+    let mut step = Subject::step(&learner, batch, setting.threads, &config)?;
     let mut recording = Recording::default();
     for run in 0..=repeats {
         step.run((run > 0).then_some(&mut recording))?;
@@ -234,7 +236,7 @@ fn measure(
     Ok(Row {
         number,
         row: row.title,
-        set: pairs(row.set),
+        set: row.set.iter().chain(row.run).copied().collect(),
         batch,
         sizes: learner.card.sizes.clone(),
         inference_ms,

@@ -107,13 +107,27 @@ pub fn claims(measured: &StepStudy, rows: &[Row]) -> Option<String> {
     Some(table.render())
 }
 
+/// What a change must save of a step's time or memory to be told from noise.
+const SHOWN: f64 = 0.02;
+
 /// What each change brings.
 pub fn changes(measured: &StepStudy, rows: &[Row]) -> String {
     let [steps, epochs] = measured.training;
     let saved = format!("hours saved in {epochs} x {steps} steps");
-    let mut table = Table::new(&["<change", "step ms before", "after", "faster", &saved]);
+    let header = [
+        "<change",
+        "step ms before",
+        "after",
+        "faster",
+        &saved,
+        "memory before",
+        "after",
+        "<on this CPU it",
+    ];
+    let mut table = Table::new(&header);
     for change in measured.changes {
-        let [before, after] = [rows[change.from].step_ms, rows[change.to].step_ms];
+        let [from, to] = [&rows[change.from], &rows[change.to]];
+        let [before, after] = [from.step_ms, to.step_ms];
         let hours = (before - after) * f64::from(steps) * f64::from(epochs) / 3.6e6;
         table.row([
             change.title.to_owned(),
@@ -121,9 +135,29 @@ pub fn changes(measured: &StepStudy, rows: &[Row]) -> String {
             milliseconds(after),
             format!("{:.2}x", before / after),
             format!("{hours:.1}"),
+            bytes(from.memory_bytes as u64),
+            bytes(to.memory_bytes as u64),
+            finding(
+                after / before,
+                to.memory_bytes as f64 / from.memory_bytes as f64,
+            )
+            .to_owned(),
         ]);
     }
     table.render()
+}
+
+/// What a change of time and of memory, as factors, comes to.
+fn finding(time: f64, memory: f64) -> &'static str {
+    let saves = |factor: f64| factor < 1.0 - SHOWN;
+    let costs = |factor: f64| factor > 1.0 + SHOWN;
+    match (saves(time), saves(memory)) {
+        (true, true) => "saves time and memory",
+        (true, false) => "saves time",
+        (false, true) if costs(time) => "saves memory and costs time",
+        (false, true) => "saves memory, no time",
+        (false, false) => "does not pay",
+    }
 }
 
 /// The components of some rows, forward and backward, beside each other.

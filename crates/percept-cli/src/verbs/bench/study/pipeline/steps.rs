@@ -5,21 +5,20 @@ use std::time::Instant;
 
 use percept_data::loader::Position;
 use percept_engine::Recording;
-use percept_graph::StepPhase;
 use percept_models::study::pipeline::{Feed, Figure, Form};
 use percept_report::{Profile, StepProfile};
 use percept_train::features::CutLesson;
-use percept_train::{Batches, Learner, Probe, TrainConfig, batch_of};
+use percept_train::{Batches, ELEMENTWISE, Learner, Probe, TrainConfig, batch_of};
 
 use super::super::modules_of;
 use super::features::{Lessons, split};
 use super::{Amount, Bench, Measurements, median_ms};
-use crate::fail::Result;
+use crate::fail::{Blame, Result};
 use crate::options::available_threads;
 use crate::training::{Settled, blame};
 
 /// How often the bar moves.
-pub const STEPS: usize = 6;
+pub const STEPS: usize = 7;
 /// What a batch is divided into to save memory.
 const PARTS: usize = 4;
 /// Steps that show how long a training waits: before, which empty what was made ahead, and measured.
@@ -33,7 +32,6 @@ struct Measured {
     step_ms: f64,
     profile: StepProfile,
     memory_bytes: usize,
-    held_bytes: usize,
 }
 
 pub fn measure(bench: &Bench<'_>, lessons: Lessons, measured: &mut Measurements) -> Result<Probe> {
@@ -65,7 +63,16 @@ pub fn measure(bench: &Bench<'_>, lessons: Lessons, measured: &mut Measurements)
         measured.set(Figure::StepMemory(form), Amount::Bytes(bytes as u64));
     };
     set(Form::Whole, step_ms, whole.memory_bytes);
-    set(Form::ForwardTwice, step_ms + forward_ms, whole.memory_bytes);
+    bench.bar.inc(1);
+
+    let again = recomputing(bench, config)?;
+    let again = step(bench, &kept, &again, bench.batch)?;
+    set(
+        Form::Recomputed,
+        again.step_ms / samples,
+        again.memory_bytes,
+    );
+    drop(again);
     bench.bar.inc(1);
 
     let part = (bench.batch / PARTS).max(1);
@@ -80,11 +87,6 @@ pub fn measure(bench: &Bench<'_>, lessons: Lessons, measured: &mut Measurements)
     set(Form::Fewer, fewer.step_ms / samples, fewer.memory_bytes);
     drop(fewer);
     bench.bar.inc(1);
-    measured.set(
-        Figure::HeldForBackward,
-        Amount::Bytes(whole.held_bytes as u64),
-    );
-
     let feeds = [
         (Feed::Made, &made, 1, 1, FED_SLOWLY),
         (Feed::OneWorker, &kept, bench.batch, 1, FED),
@@ -103,6 +105,14 @@ pub fn measure(bench: &Bench<'_>, lessons: Lessons, measured: &mut Measurements)
         bench.bar.inc(1);
     }
     Ok(whole.probe)
+}
+
+/// The same run, which computes again what it can.
+fn recomputing(bench: &Bench<'_>, config: &TrainConfig) -> Result<TrainConfig> {
+    let scopes = bench.study.components.iter().flat_map(|c| c.scopes);
+    let modules: Vec<&str> = scopes.copied().chain([ELEMENTWISE]).collect();
+    let setting = format!("recompute={}", modules.join(","));
+    config.with("", [setting]).bug()
 }
 
 fn learner(settled: &Settled, cut: CutLesson) -> Learner {
@@ -130,11 +140,6 @@ fn step(
     let bindings = &recording.runs[0].bindings;
     let program = probe.program();
     let infos = program.step_infos(bindings)?;
-    let mut behind = infos
-        .iter()
-        .filter(|info| !info.is_constant)
-        .filter(|info| StepPhase::of_node(&info.name).0 == StepPhase::Backward);
-    let held_bytes = behind.next().map_or(0, |info| info.live_bytes);
     let memory = program.memory_at_peak(bindings);
     let memory_bytes = memory.total_bytes();
     let profile = Profile::new(infos, &recording, memory, 0.0);
@@ -143,7 +148,6 @@ fn step(
         probe,
         step_ms,
         memory_bytes,
-        held_bytes,
     })
 }
 
