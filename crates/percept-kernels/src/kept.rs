@@ -46,7 +46,7 @@ impl Kept for f32 {
 }
 
 macro_rules! kept_in_16_bits {
-    ($($number:ty, $widen:ident, $narrow:ident;)*) => {$(
+    ($($number:ty, $largest:expr, $widen:ident, $narrow:ident;)*) => {$(
         impl Kept for $number {
             #[inline(always)]
             fn read<S: Simd>(s: S, slice: &[$number]) -> S::V {
@@ -54,7 +54,8 @@ macro_rules! kept_in_16_bits {
             }
             #[inline(always)]
             fn write<S: Simd>(s: S, slice: &mut [$number], v: S::V) {
-                let largest = <$number>::MAX.to_f32();
+                // A constant: `to_f32` asks for the CPU's features each time.
+                let largest = $largest;
                 // What is no number passes both: `min` and `max` give their second operand then.
                 let v = s.min(s.splat(largest), s.max(s.splat(-largest), v));
                 let bits = s.$narrow(v);
@@ -65,7 +66,7 @@ macro_rules! kept_in_16_bits {
                 }
             }
             fn nearest(value: f32) -> $number {
-                let largest = <$number>::MAX.to_f32();
+                let largest = $largest;
                 match value.is_nan() {
                     true => <$number>::NAN,
                     false => <$number>::from_f32(value.clamp(-largest, largest)),
@@ -89,7 +90,10 @@ macro_rules! kept_in_16_bits {
         }
     )*};
 }
-kept_in_16_bits!(f16, widen_half, narrow_half; bf16, widen_upper, narrow_upper;);
+kept_in_16_bits!(
+    f16, 65_504.0, widen_half, narrow_half;
+    bf16, f32::from_bits(0x7f7f_0000), widen_upper, narrow_upper;
+);
 
 /// The first 8 numbers, or all of a shorter slice and zeros.
 #[inline(always)]
@@ -211,6 +215,7 @@ mod tests {
     #[test]
     fn what_is_too_large_becomes_the_largest_number() {
         assert_eq!(f16::nearest(1e6), f16::MAX);
+        assert_eq!(bf16::nearest(f32::MAX), bf16::MAX);
         assert_eq!(f16::nearest(f32::NEG_INFINITY), f16::MIN);
         assert!(bf16::nearest(f32::NAN).is_nan());
     }
