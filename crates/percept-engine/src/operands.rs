@@ -64,6 +64,9 @@ fn is_type<T: Element>(found: DType) -> Result<(), String> {
     }
 }
 
+/// The first `N` outputs, and those behind them.
+type FirstAndRest<'o, T, R, const N: usize> = ([&'o mut [T]; N], Vec<&'o mut [R]>);
+
 /// The operands and outputs of one kernel call.
 ///
 /// Operands stand at the positions of the step's reads. An operand that lies in the output it becomes already, because it
@@ -162,7 +165,7 @@ impl<'a> Operands<'a> {
     /// The first `N` outputs, and those behind them, which are of another type.
     pub fn write_and_rest<T: Element, R: Element, const N: usize>(
         &mut self,
-    ) -> Result<([&mut [T]; N], Vec<&mut [R]>), String> {
+    ) -> Result<FirstAndRest<'_, T, R, N>, String> {
         let count = self.writes.len();
         let (first, rest) = self.writes.split_at_mut(count.min(N));
         let first: Vec<&mut [T]> =

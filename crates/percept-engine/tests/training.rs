@@ -12,7 +12,7 @@ use percept_graph::{
     Concat, Conv2d, ConvTranspose2d, CrossEntropy, Dim, Dropout, Expand, Gather, Graph,
     LEARNING_RATE, LayerScale, MatMul, MaxPool2d, Optimiser, RANDOM_COUNTER, Recompute, Reduce,
     ReduceKind, Resize, ResizeMode, ResizeScale, Rulebook, Sgd, Softmax, SparseConv3d,
-    SparseToDense, StepPhase, Tensor, Training, ValueId, Window3d,
+    SparseToDense, Tensor, Training, ValueId, Window3d,
 };
 use percept_kernels::{Cpu, Isa};
 

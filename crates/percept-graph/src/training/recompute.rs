@@ -11,10 +11,13 @@ use crate::graph::{Graph, Node, NodeId, Value, ValueId, ValueSource};
 use crate::ops::{BatchNormAgain, Binary, BinaryKind, Op};
 use crate::{Bindings, GraphError};
 
+/// A module that holds less than this part of what all hold is not worth a word.
+const LEAST_SHARE: u64 = 1000;
+
 /// What is computed again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recompute {
-    /// Modules, each from its inputs. What others read of a module is kept.
+    /// Modules, each from its inputs; several as one are joined by `+` (`conv1+bn1+relu`). What others read of a module is kept.
     pub modules: Vec<String>,
     /// What one pass over a kept value gives back: norms, activations, scales.
     pub elementwise: bool,
@@ -92,12 +95,34 @@ impl Graph {
                 found.push(module);
             }
         }
+        for run in self.outermost(forward) {
+            let run = self.recomputable(forward, &kept, &run, bindings)?;
+            found.push(run);
+        }
+        let all: u64 = found.iter().map(|module| module.bytes).sum();
+        found.retain(|module| module.bytes > all / LEAST_SHARE);
         found.sort_by(|a, b| {
             let gain = |m: &RecomputableModule| m.bytes as f64 / (m.macs + m.bytes) as f64;
             let order = gain(b).total_cmp(&gain(a));
             order.then_with(|| a.module.cmp(&b.module))
         });
         Ok(found)
+    }
+
+    /// Runs of nodes that stand in no module, such as the stem of a ResNet, each as one.
+    fn outermost(&self, forward: usize) -> Vec<String> {
+        let mut runs: Vec<Vec<&str>> = vec![Vec::new()];
+        for node in &self.nodes[..forward] {
+            // What an op of a network's own costs is not known.
+            let joins =
+                self.scope(node.scope).parent.is_none() && !matches!(node.op, Op::Custom(_));
+            match (joins, runs.last_mut()) {
+                (true, Some(run)) => run.push(&node.name),
+                _ => runs.push(Vec::new()),
+            }
+        }
+        let runs = runs.into_iter().filter(|run| !run.is_empty());
+        runs.map(|run| run.join("+")).collect()
     }
 
     fn recomputable(
@@ -137,12 +162,13 @@ impl Graph {
         let forward = self.forward_count();
         let mut given_up = BTreeSet::new();
         for module in &what.modules {
-            let unit = Unit::of(self, forward, module);
-            if unit.nodes.is_empty() {
-                return Err(GraphError::UnknownScope {
-                    name: module.clone(),
-                });
+            for part in module.split('+') {
+                if Unit::of(self, forward, part).nodes.is_empty() {
+                    let name = part.to_owned();
+                    return Err(GraphError::UnknownScope { name });
+                }
             }
+            let unit = Unit::of(self, forward, module);
             given_up.extend(self.inside(forward, &unit));
         }
         if what.elementwise {
@@ -232,8 +258,10 @@ struct Unit {
 impl Unit {
     fn of(graph: &Graph, forward: usize, module: &str) -> Self {
         let is_within = |name: &str| {
-            let rest = name.strip_prefix(module);
-            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            module.split('+').any(|part| {
+                let rest = name.strip_prefix(part);
+                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            })
         };
         let nodes = graph.nodes[..forward].iter().enumerate();
         let nodes = nodes.filter(|(_, node)| is_within(&node.name));
@@ -408,7 +436,7 @@ mod tests {
         assert!(matches!(error, GraphError::UnknownScope { ref name } if name == "third"));
         let graph = step();
         let inputs = [
-            ("image", vec![1, 4, 8, 8]),
+            ("image", vec![1, 4, 32, 32]),
             ("labels", vec![1]),
             (crate::LEARNING_RATE, vec![]),
         ];
@@ -416,8 +444,12 @@ mod tests {
         let modules = graph.recomputable_modules(&bindings).unwrap();
         let names: Vec<&str> = modules.iter().map(|m| m.module.as_str()).collect();
         assert_eq!(names, ["first", "second"]);
+        assert_eq!(
+            graph.outermost(graph.forward_count()),
+            ["pool+flatten+loss"]
+        );
         // conv1, relu1 and conv2.
-        assert_eq!(modules[0].bytes, 3 * 4 * 4 * 64);
-        assert_eq!(modules[0].macs, 2 * 4 * 4 * 9 * 64);
+        assert_eq!(modules[0].bytes, 3 * 4 * 4 * 1024);
+        assert_eq!(modules[0].macs, 2 * 4 * 4 * 9 * 1024);
     }
 }
