@@ -29,7 +29,8 @@ struct Results {
     goal: Goal,
     /// Of each row, by seed; shares in percent.
     reached: Vec<Vec<f64>>,
-    costs: Vec<Costs>,
+    /// None where some of it was trained before.
+    costs: Vec<Option<Costs>>,
     seconds: f64,
 }
 
@@ -60,7 +61,7 @@ pub fn run(
     let (rows, seeds) = (study.rows, args.seeds as usize);
     let runs = rows.len() * seeds;
     let mut reached = vec![Vec::new(); rows.len()];
-    let mut costs = vec![Costs::default(); rows.len()];
+    let mut costs = vec![Some(Costs::default()); rows.len()];
     let mut seconds = 0.0;
     let mut judged = None;
     // Seeds outside: whatever is stopped has compared all rows with the seeds before.
@@ -75,6 +76,8 @@ pub fn run(
             set.extend(row.run.iter().map(|(key, value)| format!("{key}={value}")));
             set.push(format!("seed={seed}"));
             let run = folder.join(format!("{}-seed{seed}", row.folder_name()));
+            // What was trained before is not trained again, so nobody knows what it took.
+            let is_new = !run.join("metrics.jsonl").exists();
             let trained = args.train(common, &run, set, args.resume, stop)?;
             if trained.finished.ending == Ending::Stopped {
                 let text = format!("stopped in run {number} of {runs}; --resume goes on there\n");
@@ -84,8 +87,11 @@ pub fn run(
                 return Ok(Outcome::new(text, record));
             }
             let took = trained.finished.took.as_secs_f64();
-            costs[place].seconds += took;
-            costs[place].bytes = trained.finished.step_bytes;
+            let bytes = trained.finished.step_bytes;
+            costs[place] = costs[place].filter(|_| is_new).map(|costs| Costs {
+                seconds: costs.seconds + took,
+                bytes,
+            });
             seconds += took;
             let (goal, figure) = decisive(&trained)?;
             reached[place].push(scale(&figure) * last_value(&run, goal.figure)?);
@@ -164,11 +170,12 @@ fn report(args: &Args, folder: &Path, results: &Results) -> Outcome {
     for (place, (row, own)) in study.rows.iter().zip(reached).enumerate() {
         let mut cells = vec![row.title.to_owned()];
         cells.extend(own.iter().map(|value| format!("{value:.1}")));
-        let Costs { seconds, bytes } = costs[place];
-        let each = seconds / seeds as f64;
+        let each = costs[place].map(|costs| costs.seconds / seeds as f64);
+        let bytes = costs[place].map(|costs| costs.bytes as u64);
+        let known = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
         cells.push(format!("{:.1}", mean(own)));
-        cells.push(format!("{each:.0}"));
-        cells.push(percept_report::bytes(bytes as u64));
+        cells.push(known(each.map(|each| format!("{each:.0}"))));
+        cells.push(known(bytes.map(percept_report::bytes)));
         let mut record = json!({
             "row": row.title, goal.figure: own, "mean": mean(own), "seconds": each, "step_bytes": bytes,
         });
