@@ -12,7 +12,7 @@ pub(crate) struct ScatteredRow {
     pub to: *mut f32,
 }
 
-/// Proof that this CPU has AVX-512 (F, DQ and VL).
+/// Proof that this CPU has AVX-512 (F, DQ and VL), and BMI 1 and 2.
 #[derive(Clone, Copy, Debug)]
 pub struct Wide(());
 
@@ -20,7 +20,7 @@ impl Wide {
     /// The proof.
     ///
     /// # Safety
-    /// The CPU must have AVX-512 F, DQ and VL.
+    /// The CPU must have AVX-512 F, DQ and VL, and BMI 1 and 2.
     pub(crate) unsafe fn new() -> Wide {
         Wide(())
     }

@@ -2,11 +2,11 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Simd};
+use super::{LANES, SET_LANES, Simd};
 use crate::gemm::wide::Wide;
 use crate::isa::Kernel;
 
-/// Proof that this CPU has AVX2, FMA and F16C, and what it has beside them.
+/// Proof that this CPU has AVX2, FMA, F16C and POPCNT, and what it has beside them.
 #[derive(Clone, Copy, Debug)]
 pub struct Avx2 {
     wide: Option<Wide>,
@@ -21,24 +21,6 @@ impl Avx2 {
 
 /// 8 set lanes, then 8 clear ones: a window that starts at 8 - n sets the first n.
 static MASKS: [i32; 2 * LANES] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
-
-/// For each set of lanes, their numbers one after the other, a byte each.
-static SET_LANES: [u64; 1 << LANES] = {
-    let mut table = [0; 1 << LANES];
-    let mut bits = 0;
-    while bits < table.len() {
-        let (mut lane, mut place) = (0, 0);
-        while lane < LANES {
-            if bits >> lane & 1 == 1 {
-                table[bits] |= (lane as u64) << (8 * place);
-                place += 1;
-            }
-            lane += 1;
-        }
-        bits += 1;
-    }
-    table
-};
 
 #[inline(always)]
 fn first_lanes(n: usize) -> __m256i {
@@ -81,14 +63,14 @@ fn settle(mut a: __m256) -> __m256 {
     a
 }
 
-/// A kernel compiled for AVX2, FMA and F16C.
-#[target_feature(enable = "avx2,fma,f16c")]
+/// A kernel compiled for AVX2, FMA, F16C and POPCNT.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
 pub(crate) fn run_avx2<K: Kernel>(kernel: K, wide: Option<Wide>) -> K::Output {
     kernel.run(Avx2 { wide })
 }
 
 /// A kernel compiled for AVX-512: with twice the registers, and for vectors of 16 floats in the kernel itself.
-#[target_feature(enable = "avx2,fma,avx512f,avx512dq,avx512vl")]
+#[target_feature(enable = "avx2,fma,bmi1,bmi2,popcnt,avx512f,avx512dq,avx512vl")]
 pub(crate) fn run_avx512<K: Kernel>(kernel: K, wide: Wide) -> K::Output {
     kernel.run(Avx2::of(wide))
 }

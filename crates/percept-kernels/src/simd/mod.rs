@@ -25,6 +25,24 @@ use crate::isa::Kernel;
 /// Lanes of a vector, on every instruction set (so packed layouts are shared).
 pub const LANES: usize = 8;
 
+/// For each set of lanes, their numbers one after the other, a byte each.
+pub(crate) static SET_LANES: [u64; 1 << LANES] = {
+    let mut table = [0; 1 << LANES];
+    let mut bits = 0;
+    while bits < table.len() {
+        let (mut lane, mut place) = (0, 0);
+        while lane < LANES {
+            if bits >> lane & 1 == 1 {
+                table[bits] |= (lane as u64) << (8 * place);
+                place += 1;
+            }
+            lane += 1;
+        }
+        bits += 1;
+    }
+    table
+};
+
 /// Adding it rounds a float of at most 2^21 to a whole number, which then stands in the lowest bits of the sum.
 pub const ROUNDER: f32 = 12_582_912.0;
 

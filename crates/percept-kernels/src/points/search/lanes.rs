@@ -22,33 +22,42 @@ pub(super) trait Lanes: Copy {
 
     fn splat(self, value: f32) -> Self::Floats;
     fn read(self, values: &[[f32; LANES]; 2]) -> Self::Floats;
+    fn to_array(self, v: Self::Floats) -> [[f32; LANES]; 2];
     fn add(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn sub(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn mul(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
+    fn min(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     fn max(self, a: Self::Floats, b: Self::Floats) -> Self::Floats;
     /// A bit for each lane where a < b.
     fn less(self, a: Self::Floats, b: Self::Floats) -> u32;
     /// A bit for each lane where a = b.
     fn equal(self, a: Self::Floats, b: Self::Floats) -> u32;
-    /// Stores the chosen lanes, side by side; gives their number.
+    /// Stores the keys of what is at most as far as the key `bound` says, side by side; gives their number.
     ///
     /// # Safety
-    /// `to` must be valid for writing 8 floats more than are chosen, and for 16.
-    unsafe fn store_chosen<const N: usize>(
+    /// `to` must be valid for writing 16 keys.
+    unsafe fn store_within(
         self,
-        to: [*mut f32; N],
-        v: [Self::Floats; N],
-        chosen: u32,
+        to: *mut u64,
+        distance: Self::Floats,
+        number: Self::Floats,
+        bound: u64,
     ) -> usize;
 
-    /// The keys of sixteen queries: `PARTS` of them.
-    fn keys(self, distance: Self::Floats, number: Self::Floats) -> [Self::Keys; MAX_PARTS];
+    /// The same key for all queries of a part.
+    fn splat_key(self, key: u64) -> Self::Keys;
     fn keys_min(self, a: Self::Keys, b: Self::Keys) -> Self::Keys;
     fn keys_max(self, a: Self::Keys, b: Self::Keys) -> Self::Keys;
     /// Distance and number of each query of a part.
     fn parts(self, keys: Self::Keys) -> ([f32; LANES], [f32; LANES]);
-    /// Eight keys of each query of a part, as (distance, number), to eight vectors with one key of each; in any order of ranks.
-    fn turn(self, rows: &Rows<Self::S>) -> [Self::Keys; LANES];
+    /// Eight keys of each query of a part to eight vectors with one key of each, in any order of ranks. `there` says how
+    /// many there are of each query: in place of the others stands `nothing`.
+    fn turn(
+        self,
+        keys: [&[u64; LANES]; LANES],
+        there: [usize; LANES],
+        nothing: u64,
+    ) -> [Self::Keys; LANES];
     /// Eight successive ranks of a part, as distances and numbers of each query.
     fn turn_back(self, ranks: [Self::Keys; LANES]) -> Rows<Self::S>;
 }
@@ -59,20 +68,19 @@ pub(super) type Rows<S> = [(<S as Simd>::V, <S as Simd>::V); LANES];
 /// Parts of sixteen queries at most.
 pub(super) const MAX_PARTS: usize = 4;
 
-/// How many lanes each set has: counting bits is slow without an instruction of its own, which not all CPUs have.
-static COUNTS: [u8; 1 << LANES] = {
-    let mut counts = [0; 1 << LANES];
-    let mut bits = 0;
-    while bits < counts.len() {
-        counts[bits] = bits.count_ones() as u8;
-        bits += 1;
-    }
-    counts
-};
-
+/// The key of a distance and a number.
 #[inline(always)]
-fn count(bits: u32) -> usize {
-    usize::from(COUNTS[bits as usize % COUNTS.len()])
+pub(super) fn key(distance: f32, number: f32) -> u64 {
+    u64::from(distance.to_bits()) << 32 | u64::from(number.to_bits())
+}
+
+/// Distance and number of a key.
+#[inline(always)]
+pub(super) fn parts(key: u64) -> (f32, f32) {
+    (
+        f32::from_bits((key >> 32) as u32),
+        f32::from_bits(key as u32),
+    )
 }
 
 /// Pairs of vectors of 8.
@@ -107,6 +115,10 @@ impl<S: Simd> Lanes for Pairs<S> {
         [self.0.read(&values[0]), self.0.read(&values[1])]
     }
     #[inline(always)]
+    fn to_array(self, v: [S::V; 2]) -> [[f32; LANES]; 2] {
+        [self.0.to_array(v[0]), self.0.to_array(v[1])]
+    }
+    #[inline(always)]
     fn add(self, a: [S::V; 2], b: [S::V; 2]) -> [S::V; 2] {
         [self.0.add(a[0], b[0]), self.0.add(a[1], b[1])]
     }
@@ -117,6 +129,10 @@ impl<S: Simd> Lanes for Pairs<S> {
     #[inline(always)]
     fn mul(self, a: [S::V; 2], b: [S::V; 2]) -> [S::V; 2] {
         [self.0.mul(a[0], b[0]), self.0.mul(a[1], b[1])]
+    }
+    #[inline(always)]
+    fn min(self, a: [S::V; 2], b: [S::V; 2]) -> [S::V; 2] {
+        [self.0.min(a[0], b[0]), self.0.min(a[1], b[1])]
     }
     #[inline(always)]
     fn max(self, a: [S::V; 2], b: [S::V; 2]) -> [S::V; 2] {
@@ -133,30 +149,36 @@ impl<S: Simd> Lanes for Pairs<S> {
         s.bits(s.equal(a[0], b[0])) | s.bits(s.equal(a[1], b[1])) << LANES
     }
     #[inline(always)]
-    unsafe fn store_chosen<const N: usize>(
+    unsafe fn store_within(
         self,
-        to: [*mut f32; N],
-        v: [[S::V; 2]; N],
-        chosen: u32,
+        to: *mut u64,
+        distance: [S::V; 2],
+        number: [S::V; 2],
+        bound: u64,
     ) -> usize {
-        let (low, high) = (chosen & 0xFF, chosen >> LANES & 0xFF);
-        let first = count(low);
-        for i in 0..N {
-            // SAFETY: the caller gives room for the chosen ones and a vector behind them.
+        let s = self.0;
+        let bound = s.splat(parts(bound).0);
+        let mut count = 0;
+        for half in 0..2 {
+            let chosen = !s.bits(s.less(bound, distance[half])) & 0xFF;
+            let numbers = s.compress(number[half], chosen);
+            let distances = s.compress(distance[half], chosen);
+            let [first, second] = s.merge2([numbers, distances]);
+            // SAFETY: the caller gives room for 16 keys, and at most 8 are in front of the second half's.
             unsafe {
-                self.0.store(to[i], self.0.compress(v[i][0], low));
-                self.0
-                    .store(to[i].add(first), self.0.compress(v[i][1], high));
+                s.store(to.add(count).cast(), first);
+                s.store(to.add(count + LANES / 2).cast(), second);
             }
+            count += chosen.count_ones() as usize;
         }
-        first + count(high)
+        count
     }
 
     #[inline(always)]
-    fn keys(self, distance: [S::V; 2], number: [S::V; 2]) -> [S::Keys; MAX_PARTS] {
-        let [a, b] = self.0.keys(distance[0], number[0]);
-        let [c, d] = self.0.keys(distance[1], number[1]);
-        [a, b, c, d]
+    fn splat_key(self, key: u64) -> S::Keys {
+        let s = self.0;
+        let (distance, number) = parts(key);
+        s.keys(s.splat(distance), s.splat(number))[0]
     }
     #[inline(always)]
     fn keys_min(self, a: S::Keys, b: S::Keys) -> S::Keys {
@@ -172,13 +194,28 @@ impl<S: Simd> Lanes for Pairs<S> {
         (self.0.to_array(distance), self.0.to_array(number))
     }
     #[inline(always)]
-    fn turn(self, rows: &Rows<S>) -> [S::Keys; LANES] {
+    fn turn(
+        self,
+        keys: [&[u64; LANES]; LANES],
+        there: [usize; LANES],
+        nothing: u64,
+    ) -> [S::Keys; LANES] {
+        const SEATS: [f32; LANES] = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0];
         let s = self.0;
-        let mut keys = [s.keys(rows[0].0, rows[0].1); 4];
-        for query in 1..4 {
-            keys[query] = s.keys(rows[query].0, rows[query].1);
+        let seats = s.vector(SEATS);
+        let (nowhere, nobody) = parts(nothing);
+        let (nowhere, nobody) = (s.splat(nowhere), s.splat(nobody));
+        let mut rows = [s.keys(nowhere, nobody); 4];
+        for query in 0..4 {
+            // SAFETY: eight keys are sixteen floats.
+            let [number, distance] = unsafe { s.load_split2(keys[query].as_ptr().cast()) };
+            let there = s.less(seats, s.splat(there[query] as f32));
+            rows[query] = s.keys(
+                s.select(there, distance, nowhere),
+                s.select(there, number, nobody),
+            );
         }
-        let [a, b, c, d] = keys;
+        let [a, b, c, d] = rows;
         let low = s.transpose_keys([a[0], b[0], c[0], d[0]]);
         let high = s.transpose_keys([a[1], b[1], c[1], d[1]]);
         [
@@ -205,7 +242,7 @@ pub(super) use wide::Sixteens;
 mod wide {
     use std::arch::x86_64::*;
 
-    use super::{LANES, LEAF, Lanes, MAX_PARTS, Rows, count};
+    use super::{LANES, LEAF, Lanes, MAX_PARTS, Rows};
     use crate::gemm::wide::Wide;
     use crate::simd::Avx2;
 
@@ -260,17 +297,6 @@ mod wide {
         }
     }
 
-    /// Eight keys of eight distances and numbers, in their order.
-    #[inline(always)]
-    fn keys(distance: __m256, number: __m256) -> __m512d {
-        // SAFETY: called by methods of `Sixteens` only.
-        unsafe {
-            let high = _mm512_cvtepu32_epi64(_mm256_castps_si256(distance));
-            let low = _mm512_cvtepu32_epi64(_mm256_castps_si256(number));
-            _mm512_castsi512_pd(_mm512_or_si512(_mm512_slli_epi64::<32>(high), low))
-        }
-    }
-
     /// Distances and numbers of eight keys.
     #[inline(always)]
     fn key_parts(keys: __m512d) -> (__m256, __m256) {
@@ -313,6 +339,12 @@ mod wide {
             supported!(_mm512_loadu_ps(values.as_ptr().cast()))
         }
         #[inline(always)]
+        fn to_array(self, v: __m512) -> [[f32; LANES]; 2] {
+            let mut values = [[0.0; LANES]; 2];
+            supported!(_mm512_storeu_ps(values.as_mut_ptr().cast(), v));
+            values
+        }
+        #[inline(always)]
         fn add(self, a: __m512, b: __m512) -> __m512 {
             supported!(_mm512_add_ps(a, b))
         }
@@ -323,6 +355,10 @@ mod wide {
         #[inline(always)]
         fn mul(self, a: __m512, b: __m512) -> __m512 {
             supported!(_mm512_mul_ps(a, b))
+        }
+        #[inline(always)]
+        fn min(self, a: __m512, b: __m512) -> __m512 {
+            supported!(_mm512_min_ps(a, b))
         }
         #[inline(always)]
         fn max(self, a: __m512, b: __m512) -> __m512 {
@@ -337,32 +373,31 @@ mod wide {
             u32::from(supported!(_mm512_cmp_ps_mask::<_CMP_EQ_OQ>(a, b)))
         }
         #[inline(always)]
-        unsafe fn store_chosen<const N: usize>(
+        unsafe fn store_within(
             self,
-            to: [*mut f32; N],
-            v: [__m512; N],
-            chosen: u32,
+            to: *mut u64,
+            distance: __m512,
+            number: __m512,
+            bound: u64,
         ) -> usize {
-            for i in 0..N {
-                // SAFETY: the caller gives room for 16 floats.
-                unsafe { _mm512_storeu_ps(to[i], _mm512_maskz_compress_ps(chosen as u16, v[i])) };
+            // SAFETY: the caller gives room for 16 keys, and at most 8 are in front of the second half's.
+            unsafe {
+                let bound = _mm512_set1_pd(f64::from_bits(bound));
+                let low = _mm512_castps_pd(_mm512_unpacklo_ps(number, distance));
+                let high = _mm512_castps_pd(_mm512_unpackhi_ps(number, distance));
+                let in_low = _mm512_cmp_pd_mask::<_CMP_LE_OQ>(low, bound);
+                let in_high = _mm512_cmp_pd_mask::<_CMP_LE_OQ>(high, bound);
+                let first = in_low.count_ones() as usize;
+                _mm512_storeu_pd(to.cast(), _mm512_maskz_compress_pd(in_low, low));
+                let behind = to.add(first).cast();
+                _mm512_storeu_pd(behind, _mm512_maskz_compress_pd(in_high, high));
+                first + in_high.count_ones() as usize
             }
-            count(chosen) + count(chosen >> LANES)
         }
 
         #[inline(always)]
-        fn keys(self, distance: __m512, number: __m512) -> [__m512d; MAX_PARTS] {
-            supported!({
-                let low = keys(
-                    _mm512_castps512_ps256(distance),
-                    _mm512_castps512_ps256(number),
-                );
-                let high = keys(
-                    _mm512_extractf32x8_ps::<1>(distance),
-                    _mm512_extractf32x8_ps::<1>(number),
-                );
-                [low, high, low, high]
-            })
+        fn splat_key(self, key: u64) -> __m512d {
+            supported!(_mm512_set1_pd(f64::from_bits(key)))
         }
         #[inline(always)]
         fn keys_min(self, a: __m512d, b: __m512d) -> __m512d {
@@ -379,12 +414,22 @@ mod wide {
             (self.eight.to_array(distance), self.eight.to_array(number))
         }
         #[inline(always)]
-        fn turn(self, rows: &Rows<Avx2>) -> [__m512d; LANES] {
-            let mut all = [keys(rows[0].0, rows[0].1); LANES];
-            for query in 1..LANES {
-                all[query] = keys(rows[query].0, rows[query].1);
-            }
-            transpose(all)
+        fn turn(
+            self,
+            keys: [&[u64; LANES]; LANES],
+            there: [usize; LANES],
+            nothing: u64,
+        ) -> [__m512d; LANES] {
+            supported!({
+                let nothing = _mm512_set1_pd(f64::from_bits(nothing));
+                let mut rows = [nothing; LANES];
+                for query in 0..LANES {
+                    let there = (1u32 << there[query].min(LANES)) - 1;
+                    let keys = _mm512_loadu_pd(keys[query].as_ptr().cast());
+                    rows[query] = _mm512_mask_mov_pd(nothing, there as u8, keys);
+                }
+                transpose(rows)
+            })
         }
         #[inline(always)]
         fn turn_back(self, ranks: [__m512d; LANES]) -> Rows<Avx2> {

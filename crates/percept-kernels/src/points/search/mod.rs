@@ -10,6 +10,7 @@ mod lanes;
 mod one;
 #[cfg(test)]
 mod tests;
+mod walk;
 
 pub use columns::MAX_NEIGHBOURS;
 
