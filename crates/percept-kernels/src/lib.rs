@@ -10,6 +10,7 @@ pub mod attention;
 pub mod boxes;
 pub mod conv;
 pub mod cpu;
+pub mod cross_entropy;
 pub mod elementwise;
 pub mod epilogue;
 pub mod gemm;

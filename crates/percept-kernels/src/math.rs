@@ -21,6 +21,16 @@ pub(crate) const EXP2_SLOPE: [f32; 6] = [
     1.535_36e-4,
 ];
 
+/// 2^x for x between -0.5 and 0.5: coefficients of a polynomial, lowest first.
+pub(crate) const EXP2_UP_TO_0: [f32; 6] = [
+    1.000_000_1,
+    0.693_146_97,
+    0.240_221_2,
+    0.055_507_133,
+    0.009_675_542,
+    0.001_327_647_2,
+];
+
 /// Evaluates a polynomial, lowest coefficient first, by Horner's rule.
 #[inline(always)]
 fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) -> S::V {
@@ -55,18 +65,7 @@ pub(crate) fn exp2_up_to_0<S: Simd>(s: S, x: S::V) -> S::V {
     let x = s.max(s.splat(-120.0), x);
     let whole = s.add(x, s.splat(ROUNDER));
     let part = s.sub(x, s.sub(whole, s.splat(ROUNDER)));
-    let curve = polynomial(
-        s,
-        part,
-        [
-            1.000_000_1,
-            0.693_146_97,
-            0.240_221_2,
-            0.055_507_133,
-            0.009_675_542,
-            0.001_327_647_2,
-        ],
-    );
+    let curve = polynomial(s, part, EXP2_UP_TO_0);
     s.times_pow2(curve, whole)
 }
 

@@ -70,7 +70,7 @@ impl Kernel for SoftmaxRows<'_> {
 
 /// The largest number of a row that is not empty.
 #[inline(always)]
-fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
+pub(crate) fn largest<S: Simd>(s: S, x: &[f32]) -> f32 {
     let mut max = s.splat(x[0]);
     let mut chunks = x.chunks_exact(LANES);
     for chunk in &mut chunks {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use percept_graph::{
     Builder, Cost, CustomOp, DType, Op, OpContext, Operator, Tensor, TensorType, ValueId,
 };
+use percept_kernels::cross_entropy::{Labelled, surprise};
 
 /// Added to the share of a class before it is inverted, so that rare classes do not drown the others.
 const SHARE_FLOOR: f64 = 0.02;
@@ -33,13 +34,6 @@ pub fn weighted_cross_entropy(
     b.call(name, Op::Custom(op), &[logits, labels, weights])
 }
 
-/// A point that counts.
-struct Labelled {
-    row: usize,
-    class: usize,
-    weight: f64,
-}
-
 #[derive(Clone, Copy, Debug)]
 struct WeightedCrossEntropy;
 
@@ -58,7 +52,7 @@ impl WeightedCrossEntropy {
         }
     }
 
-    /// The points with a label, and the sum of their weights.
+    /// The points with a label and their weights, and the sum of these.
     fn labelled(
         classes: usize,
         labels: &[i32],
@@ -75,23 +69,13 @@ impl WeightedCrossEntropy {
                 Ok(label) => labelled.push(Labelled {
                     row,
                     class: label - 1,
-                    weight: f64::from(weight),
+                    scale: weight,
                 }),
                 Err(_) => return Err(beyond(row, label, classes)),
             }
         }
-        let sum = labelled.iter().map(|point| point.weight).sum();
+        let sum = labelled.iter().map(|point| f64::from(point.scale)).sum();
         Ok((labelled, sum))
-    }
-
-    /// exp(x - max) of a row, their sum, and the maximum.
-    fn exponentials(row: &[f32]) -> (Vec<f64>, f64, f64) {
-        let max = row
-            .iter()
-            .fold(f64::NEG_INFINITY, |max, &x| max.max(f64::from(x)));
-        let values: Vec<f64> = row.iter().map(|&x| libm::exp(f64::from(x) - max)).collect();
-        let sum = values.iter().sum();
-        (values, sum, max)
     }
 }
 
@@ -122,7 +106,7 @@ impl Operator for WeightedCrossEntropy {
 impl CustomOp for WeightedCrossEntropy {
     fn run(
         &self,
-        _: &OpContext<'_>,
+        context: &OpContext<'_>,
         inputs: &[Tensor<'_>],
     ) -> Result<Vec<Tensor<'static>>, String> {
         let [logits, labels, weights] = inputs else {
@@ -130,12 +114,13 @@ impl CustomOp for WeightedCrossEntropy {
         };
         let (classes, logits) = (logits.shape()[1], logits.values::<f32>()?);
         let (labelled, total) = Self::labelled(classes, labels.values()?, weights.values()?)?;
-        let mut loss = 0.0;
-        for &Labelled { row, class, weight } in &labelled {
-            let row = &logits[row * classes..][..classes];
-            let (_, sum, max) = Self::exponentials(row);
-            loss += weight * (libm::log(sum) + max - f64::from(row[class]));
-        }
+        let mut surprises = vec![0.0; labelled.len()];
+        let cpu = context.machine()?;
+        surprise(cpu, classes, logits, &labelled, &mut surprises, None);
+        let weighed = labelled.iter().zip(&surprises);
+        let loss: f64 = weighed
+            .map(|(point, surprise)| f64::from(point.scale) * surprise)
+            .sum();
         // A cloud without labels teaches nothing.
         let loss = if total > 0.0 { loss / total } else { 0.0 };
         Ok(vec![Tensor::scalar(loss as f32)])
@@ -172,7 +157,7 @@ impl Operator for WeightedCrossEntropyGradient {
 impl CustomOp for WeightedCrossEntropyGradient {
     fn run(
         &self,
-        _: &OpContext<'_>,
+        context: &OpContext<'_>,
         inputs: &[Tensor<'_>],
     ) -> Result<Vec<Tensor<'static>>, String> {
         let [logits, labels, weights, loss, dy] = inputs else {
@@ -181,7 +166,7 @@ impl CustomOp for WeightedCrossEntropyGradient {
         let shape = logits.shape().to_vec();
         let (classes, logits) = (shape[1], logits.values::<f32>()?);
         let (labels, weights) = (labels.values()?, weights.values()?);
-        let (labelled, total) = WeightedCrossEntropy::labelled(classes, labels, weights)?;
+        let (mut labelled, total) = WeightedCrossEntropy::labelled(classes, labels, weights)?;
         let total = if total > 0.0 { total } else { 1.0 };
         let number = |tensor: &Tensor<'_>| -> Result<f64, String> {
             let value = tensor.values::<f32>()?.first().copied();
@@ -190,17 +175,21 @@ impl CustomOp for WeightedCrossEntropyGradient {
         let (loss, dy) = (number(loss)?, number(dy)?);
         let mut dx = vec![0.0f32; logits.len()];
         let mut dw = vec![0.0f32; labels.len()];
-        for &Labelled { row, class, weight } in &labelled {
-            let at = row * classes;
-            let own = &logits[at..][..classes];
-            let (values, sum, max) = WeightedCrossEntropy::exponentials(own);
-            let surprise = libm::log(sum) + max - f64::from(own[class]);
-            dw[row] = (dy * (surprise - loss) / total) as f32;
-            let scale = dy * weight / total;
-            for (other, (dx, value)) in dx[at..].iter_mut().zip(values).enumerate() {
-                let truth = if other == class { 1.0 } else { 0.0 };
-                *dx = (scale * (value / sum - truth)) as f32;
-            }
+        for point in &mut labelled {
+            point.scale = (dy * f64::from(point.scale) / total) as f32;
+        }
+        let mut surprises = vec![0.0; labelled.len()];
+        let cpu = context.machine()?;
+        surprise(
+            cpu,
+            classes,
+            logits,
+            &labelled,
+            &mut surprises,
+            Some(&mut dx),
+        );
+        for (point, surprise) in labelled.iter().zip(surprises) {
+            dw[point.row] = (dy * (surprise - loss) / total) as f32;
         }
         let points = dw.len();
         Ok(vec![
@@ -212,10 +201,13 @@ impl CustomOp for WeightedCrossEntropyGradient {
 
 #[cfg(test)]
 mod tests {
+    use percept_kernels::Cpu;
+
     use super::*;
 
     fn outputs(op: &dyn CustomOp, inputs: &[Tensor<'_>]) -> Result<Vec<Vec<f32>>, String> {
-        let outputs = op.run(&OpContext::new(&()), inputs)?;
+        let cpu = Cpu::new(1).map_err(|error| error.to_string())?;
+        let outputs = op.run(&OpContext::new(&cpu), inputs)?;
         let numbers = outputs.iter().map(|output| output.to_f32().into_owned());
         Ok(numbers.collect())
     }

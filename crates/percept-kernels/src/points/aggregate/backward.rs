@@ -6,6 +6,9 @@
 
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::channels::Sixteen;
+use super::channels::{Channels, Eights};
 use super::encode::{Encoder, PATCH, Patch, padded_at};
 use super::forward::{Cloud, PackedAggregation, ScoreWeights};
 use super::scatter::{Chunks, ScatterPlan};
@@ -16,7 +19,8 @@ use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::{MatmulShape, PackedLinear, linear, matmul};
 use crate::isa::Kernel;
-use crate::math::exp2_up_to_0;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Avx2;
 use crate::simd::{LANES, Simd};
 
 /// dfeatures `[N, C]` and the gradients of the weights, from dy `[N, 2C]`. The rest is as for the forward pass.
@@ -65,7 +69,7 @@ pub fn aggregate_gradient(
                 shared_sums.slice(chunk * sums.len..(chunk + 1) * sums.len),
             )
         };
-        cpu.isa().run(Chunk {
+        cpu.isa().run_widened(Chunk {
             cloud: &cloud,
             backward: &backward,
             points: chunks.range(chunk),
@@ -333,10 +337,26 @@ impl Kernel for Chunk<'_> {
             }
             scores[patch.rows * columns..].fill(0.0);
             let slots = self.plan.map_or(&[][..], |plan| plan.slots(listed));
-            for column in (0..columns).step_by(LANES) {
-                unpool(
-                    s, cloud, &patch, column, self.dy, scores, dencoding, slots, self.slots,
-                );
+            let mut unpooling = Unpooling {
+                cloud,
+                patch: &patch,
+                dy: self.dy,
+                scores,
+                dencoding,
+                patch_slots: slots,
+                slots: self.slots,
+            };
+            for column in (0..columns).step_by(PANEL) {
+                if columns - column < PANEL {
+                    unpooling.unpool(Eights::<S, 1>(s), s, column);
+                    continue;
+                }
+                #[cfg(target_arch = "x86_64")]
+                if let Some(wide) = s.wide() {
+                    unpooling.unpool(Sixteen::new(wide), Avx2::of(wide), column);
+                    continue;
+                }
+                unpooling.unpool(Eights::<S, 2>(s), s, column);
             }
             for (row, &slot) in slots.iter().enumerate() {
                 let slot = &mut self.slots[(slot as usize * 3 + 1) * padded..][..columns];
@@ -408,50 +428,65 @@ impl Kernel for Chunk<'_> {
     }
 }
 
-/// From dy to the gradient of the scores (in the scores' place) and of what was joined, for 8 channels.
-#[inline(always)]
-fn unpool<S: Simd>(
-    s: S,
-    cloud: &Cloud<'_>,
-    patch: &Patch<'_>,
-    column: usize,
-    dy: &[f32],
-    scores: &mut [f32],
-    dencoding: &mut [f32],
-    patch_slots: &[u32],
-    slots: &mut [f32],
-) {
-    let encoder = &cloud.weights.encoder;
-    let (k, padded, columns) = (encoder.k, encoder.padded, cloud.weights.score_columns());
-    let channel = cloud.first_channel() + column;
-    let (place, len) = cloud.output_place(channel);
-    for (turn, point) in patch.points.clone().enumerate() {
-        let rows = turn * k..(turn + 1) * k;
-        let dy = s.read(&dy[point * 2 * cloud.weights.width + place..][..len]);
-        let mut most = read_at(s, scores, rows.start * columns + column);
-        for row in rows.start + 1..rows.end {
-            most = s.max(most, read_at(s, scores, row * columns + column));
-        }
-        let (mut total, mut sum) = (s.splat(0.0), s.splat(0.0));
-        for row in rows.clone() {
-            let at = row * columns + column;
-            let weight = exp2_up_to_0(s, s.sub(read_at(s, scores, at), most));
-            s.write(&mut scores[at..], weight);
-            total = s.add(total, weight);
-            sum = s.mul_add(weight, cloud.joined(s, patch, row, channel), sum);
-        }
-        let share = s.div(s.splat(1.0), total);
-        let (pooled, share) = (s.mul(sum, share), s.mul(share, dy));
-        for row in rows {
-            let at = row * columns + column;
-            let direct = s.mul(read_at(s, scores, at), share);
-            let away = s.sub(cloud.joined(s, patch, row, channel), pooled);
-            s.write(&mut scores[at..], s.mul(direct, away));
-            if channel < padded {
-                let slot = &mut slots[patch_slots[row] as usize * 3 * padded + channel..][..LANES];
-                s.write(slot, s.add(s.read(slot), direct));
-            } else {
-                s.write(&mut dencoding[row * padded + channel - padded..], direct);
+/// From dy to the gradient of the scores and of what was joined.
+struct Unpooling<'a> {
+    cloud: &'a Cloud<'a>,
+    patch: &'a Patch<'a>,
+    dy: &'a [f32],
+    /// Their gradient comes in their place.
+    scores: &'a mut [f32],
+    dencoding: &'a mut [f32],
+    /// The slot of each row, which its features' gradient is added to.
+    patch_slots: &'a [u32],
+    slots: &'a mut [f32],
+}
+
+impl Unpooling<'_> {
+    /// Does so for some channels.
+    #[inline(always)]
+    fn unpool<C: Channels>(&mut self, c: C, s: C::S, column: usize) {
+        let (cloud, patch) = (self.cloud, self.patch);
+        let encoder = &cloud.weights.encoder;
+        let (k, padded, columns) = (encoder.k, encoder.padded, cloud.weights.score_columns());
+        let channel = cloud.first_channel() + column;
+        for (turn, point) in patch.points.clone().enumerate() {
+            let rows = turn * k..(turn + 1) * k;
+            let mut dy = [s.splat(0.0); 2];
+            for j in 0..C::EIGHTS {
+                let (place, len) = cloud.output_place(channel + j * LANES);
+                dy[j] = s.read(&self.dy[point * 2 * cloud.weights.width + place..][..len]);
+            }
+            let dy = c.join(dy);
+            let scores = &mut self.scores[rows.start * columns..rows.end * columns];
+            let mut most = c.read(&scores[column..]);
+            for scores in scores.chunks_exact(columns).skip(1) {
+                most = c.max(most, c.read(&scores[column..]));
+            }
+            let (mut total, mut sum) = (c.splat(0.0), c.splat(0.0));
+            for (row, scores) in rows.clone().zip(scores.chunks_exact_mut(columns)) {
+                let weight = c.exp2_up_to_0(c.sub(c.read(&scores[column..]), most));
+                c.write(&mut scores[column..], weight);
+                total = c.add(total, weight);
+                sum = c.mul_add(weight, cloud.joined(c, s, patch, row, channel), sum);
+            }
+            let share = c.div(c.splat(1.0), total);
+            let (pooled, share) = (c.mul(sum, share), c.mul(share, dy));
+            for (row, scores) in rows.zip(scores.chunks_exact_mut(columns)) {
+                let direct = c.mul(c.read(&scores[column..]), share);
+                let away = c.sub(cloud.joined(c, s, patch, row, channel), pooled);
+                c.write(&mut scores[column..], c.mul(direct, away));
+                let eights = c.eights(direct);
+                for j in 0..C::EIGHTS {
+                    let channel = channel + j * LANES;
+                    if channel < padded {
+                        let slot = self.patch_slots[row] as usize * 3 * padded + channel;
+                        let slot = &mut self.slots[slot..][..LANES];
+                        s.write(slot, s.add(s.read(slot), eights[j]));
+                    } else {
+                        let at = row * padded + channel - padded;
+                        s.write(&mut self.dencoding[at..][..LANES], eights[j]);
+                    }
+                }
             }
         }
     }

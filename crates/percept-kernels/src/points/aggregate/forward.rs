@@ -4,6 +4,9 @@ use std::borrow::Cow;
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
+#[cfg(target_arch = "x86_64")]
+use super::channels::Sixteen;
+use super::channels::{Channels, Eights};
 use super::encode::{Encoder, PATCH, Patch, padded_at};
 use super::precise::{self, PreciseScores};
 use super::shape::{AggregationShape, AggregationWeights, Join};
@@ -14,7 +17,8 @@ use crate::epilogue::Epilogue;
 use crate::gemm::wide::Wide;
 use crate::gemm::{PackedLinear, linear};
 use crate::isa::Kernel;
-use crate::math::exp2_up_to_0;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::Avx2;
 use crate::simd::{LANES, Simd};
 
 /// Points that a thread takes at a time.
@@ -197,7 +201,7 @@ pub fn aggregate(
         let outputs = 2 * shape.width;
         // SAFETY: blocks are disjoint.
         let y = unsafe { y.slice(block.start * outputs..block.end * outputs) };
-        cpu.isa().run(Block {
+        cpu.isa().run_widened(Block {
             cloud: &cloud,
             precise: &precise,
             block,
@@ -322,26 +326,32 @@ impl Cloud<'_> {
 
     /// What is joined for a row of the patch, from channel `channel` (padded, features first, a multiple of 8) on.
     #[inline(always)]
-    pub(super) fn joined<S: Simd>(
+    pub(super) fn joined<C: Channels>(
         &self,
-        s: S,
+        c: C,
+        s: C::S,
         patch: &Patch<'_>,
         row: usize,
         channel: usize,
-    ) -> S::V {
+    ) -> C::V {
         let padded = self.weights.encoder.padded;
-        debug_assert!(row < patch.rows && channel + LANES <= 2 * padded);
-        // SAFETY: features have a row for each neighbour, which were checked, and the encoding one for each row of the
-        // patch; rows are `padded` long.
-        unsafe {
-            s.load(match channel.checked_sub(padded) {
-                None => self
-                    .features
-                    .as_ptr()
-                    .add(patch.neighbour(row) * padded + channel),
-                Some(channel) => patch.encoding().as_ptr().add(row * padded + channel),
-            })
+        debug_assert!(row < patch.rows && channel + C::EIGHTS * LANES <= 2 * padded);
+        let mut eights = [s.splat(0.0); 2];
+        for j in 0..C::EIGHTS {
+            let channel = channel + j * LANES;
+            // SAFETY: features have a row for each neighbour, which were checked, and the encoding one for each row of the
+            // patch; rows are `padded` long.
+            eights[j] = unsafe {
+                s.load(match channel.checked_sub(padded) {
+                    None => self
+                        .features
+                        .as_ptr()
+                        .add(patch.neighbour(row) * padded + channel),
+                    Some(channel) => patch.encoding().as_ptr().add(row * padded + channel),
+                })
+            };
         }
+        c.join(eights)
     }
 
     /// Channels with scores start here.
@@ -398,14 +408,22 @@ impl Kernel for Block<'_> {
                     None => cloud.score_panel(s, &patch, panel, scores, PANEL),
                 }
                 let channel = cloud.first_channel() + panel;
-                for (turn, y) in y.chunks_exact_mut(2 * width).enumerate() {
-                    let rows = turn * k..(turn + 1) * k;
-                    if cloud.weights.score_columns() - panel >= PANEL {
-                        pool::<S, 2>(s, cloud, &patch, rows, channel, scores, y);
-                    } else {
-                        pool::<S, 1>(s, cloud, &patch, rows, channel, scores, y);
-                    }
+                let pooling = Pooling {
+                    cloud,
+                    patch: &patch,
+                    channel,
+                    scores,
+                };
+                if cloud.weights.score_columns() - panel < PANEL {
+                    pooling.pool(Eights::<S, 1>(s), s, y);
+                    continue;
                 }
+                #[cfg(target_arch = "x86_64")]
+                if let Some(wide) = s.wide() {
+                    pooling.pool(Sixteen::new(wide), Avx2::of(wide), y);
+                    continue;
+                }
+                pooling.pool(Eights::<S, 2>(s), s, y);
             }
             if cloud.weights.join == Join::Own {
                 let (start, _) = cloud.weights.join.starts(width);
@@ -440,36 +458,48 @@ fn score_precisely<S: Simd>(
     }
 }
 
-/// The sum of a point's rows by the softmax of their scores, into its row of the result. Several vectors of channels at a
-/// time, so that sums need not wait for each other.
-#[inline(always)]
-fn pool<S: Simd, const VECTORS: usize>(
-    s: S,
-    cloud: &Cloud<'_>,
-    patch: &Patch<'_>,
-    rows: Range<usize>,
+/// The sums of points' rows by the softmax of their scores.
+struct Pooling<'a> {
+    cloud: &'a Cloud<'a>,
+    patch: &'a Patch<'a>,
+    /// The first of the channels.
     channel: usize,
-    scores: &[f32],
-    y: &mut [f32],
-) {
-    let scores = &scores[rows.start * PANEL..rows.end * PANEL];
-    let mut most = [s.splat(f32::NEG_INFINITY); VECTORS];
-    for row in scores.chunks_exact(PANEL) {
-        for j in 0..VECTORS {
-            most[j] = s.max(most[j], read_at(s, row, j * LANES));
+    /// Of each row, [`PANEL`] of them.
+    scores: &'a [f32],
+}
+
+impl Pooling<'_> {
+    /// Fills some channels of the points' rows of the result.
+    #[inline(always)]
+    fn pool<C: Channels>(&self, c: C, s: C::S, y: &mut [f32]) {
+        let Pooling {
+            cloud,
+            patch,
+            channel,
+            ..
+        } = *self;
+        let k = cloud.weights.encoder.k;
+        let lists = self.scores.chunks_exact(k * PANEL);
+        for ((turn, scores), y) in lists
+            .enumerate()
+            .zip(y.chunks_exact_mut(2 * cloud.weights.width))
+        {
+            let mut most = c.splat(f32::NEG_INFINITY);
+            for row in scores.chunks_exact(PANEL) {
+                most = c.max(most, c.read(row));
+            }
+            let (mut total, mut sum) = (c.splat(0.0), c.splat(0.0));
+            for (row, scores) in scores.chunks_exact(PANEL).enumerate() {
+                let weight = c.exp2_up_to_0(c.sub(c.read(scores), most));
+                let joined = cloud.joined(c, s, patch, turn * k + row, channel);
+                total = c.add(total, weight);
+                sum = c.mul_add(weight, joined, sum);
+            }
+            let eights = c.eights(c.div(sum, total));
+            for j in 0..C::EIGHTS {
+                let (place, len) = cloud.output_place(channel + j * LANES);
+                s.write(&mut y[place..place + len], eights[j]);
+            }
         }
-    }
-    let (mut total, mut sum) = ([s.splat(0.0); VECTORS], [s.splat(0.0); VECTORS]);
-    for (row, scores) in rows.zip(scores.chunks_exact(PANEL)) {
-        for j in 0..VECTORS {
-            let weight = exp2_up_to_0(s, s.sub(read_at(s, scores, j * LANES), most[j]));
-            let joined = cloud.joined(s, patch, row, channel + j * LANES);
-            total[j] = s.add(total[j], weight);
-            sum[j] = s.mul_add(weight, joined, sum[j]);
-        }
-    }
-    for j in 0..VECTORS {
-        let (place, len) = cloud.output_place(channel + j * LANES);
-        s.write(&mut y[place..place + len], s.div(sum[j], total[j]));
     }
 }

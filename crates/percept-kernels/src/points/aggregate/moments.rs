@@ -149,7 +149,7 @@ pub fn encoding_moments(
     cpu.parallel(chunks.count(), &|chunk, scratch| {
         // SAFETY: each chunk has its own part.
         let part = unsafe { shared.slice(chunk * len..(chunk + 1) * len) };
-        cpu.isa().run(ChunkMoments {
+        cpu.isa().run_widened(ChunkMoments {
             encoder: &encoder,
             points,
             neighbours,
@@ -263,7 +263,7 @@ pub fn encoding_moments_gradient(
     cpu.parallel(chunks.count(), &|chunk, scratch| {
         // SAFETY: each chunk has its own part.
         let sums = unsafe { shared.slice(chunk * len..(chunk + 1) * len) };
-        cpu.isa().run(ChunkGradient {
+        cpu.isa().run_widened(ChunkGradient {
             encoder: &encoder,
             panels: &panels,
             start: &start,

@@ -179,6 +179,7 @@ fn exponents<'a, const COLUMNS: usize>(
 mod avx512 {
     use std::arch::x86_64::*;
     use std::f64::consts::LOG2_E;
+    use std::mem::MaybeUninit;
 
     use super::{CHANNELS, MAX_NEIGHBOURS, PANEL};
     use crate::simd::LANES;
@@ -198,7 +199,8 @@ mod avx512 {
         let rows = encoding.as_chunks::<CHANNELS>().0;
         assert!(weights.len() == CHANNELS * columns && rows.len() <= MAX_NEIGHBOURS);
         assert!(y.len() == rows.len() * PANEL && columns <= PANEL);
-        let mut scores = [[_mm512_setzero_pd(); VECTORS]; MAX_NEIGHBOURS];
+        // Not zeroed: that would take as long as the sums of a few neighbours.
+        let mut scores = [const { MaybeUninit::<[__m512d; VECTORS]>::uninit() }; MAX_NEIGHBOURS];
         let mut most = [_mm512_set1_pd(f64::NEG_INFINITY); VECTORS];
         let mut wide = [[0.0; CHANNELS]; ROWS];
         for first in (0..rows.len()).step_by(ROWS) {
@@ -232,13 +234,15 @@ mod avx512 {
                 for j in 0..VECTORS {
                     most[j] = _mm512_max_pd(sums[row][j], most[j]);
                 }
-                scores[place(row)] = sums[row];
+                scores[place(row)].write(sums[row]);
             }
         }
         let log2_e = _mm512_set1_pd(LOG2_E);
         for row in 0..rows.len() {
+            // SAFETY: written above, as all rows are.
+            let scores = unsafe { scores[row].assume_init() };
             for j in 0..VECTORS {
-                let power = _mm512_mul_pd(_mm512_sub_pd(scores[row][j], most[j]), log2_e);
+                let power = _mm512_mul_pd(_mm512_sub_pd(scores[j], most[j]), log2_e);
                 // SAFETY: y has PANEL numbers for each row.
                 unsafe {
                     let to = y.as_mut_ptr().add(row * PANEL + j * LANES);
