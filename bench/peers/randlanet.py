@@ -25,7 +25,6 @@ CROP, CLOUD, MILLION = 45_056, 131_072, 1_000_000
 # The part of PyTorch's memory beyond its imports that percept may take, and the part of its own `keep`.
 MEMORY_SHARE, KEEP_SHARE, TRAINING_SHARE = 1 / 3, 0.6, 0.5
 CACHE = ["--set", "cache=4000"]
-MILLION_ROUNDS = 5
 
 
 class Bench:
@@ -165,9 +164,15 @@ def search(bench):
 
 def million(bench):
     source = bench.prepare(MILLION, "shuffled")
-    peers = [bench.theirs("pykdtree", "knn", source, 1)]
-    row = (f"search, shuffled, {MILLION}", bench.ours("knn", source, 1), peers, MILLION_BAR)
-    bench.compare([row], min(bench.rounds, MILLION_ROUNDS))
+    bench.compare(
+        (
+            f"search, shuffled, {MILLION}",
+            bench.ours("knn", source, threads),
+            [bench.theirs("pykdtree", "knn", source, threads)],
+            MILLION_BAR,
+        )
+        for threads in bench.threads
+    )
 
 
 def levels(bench):
