@@ -12,14 +12,14 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
         ConvAlgorithm::Depthwise
     } else if supports(shape, ConvAlgorithm::Narrow) {
         ConvAlgorithm::Narrow
-    } else if mode == Mode::Fast && supports(shape, ConvAlgorithm::Winograd4) {
+    } else if mode == Mode::Fast {
         winograd_tile(shape)
     } else {
         ConvAlgorithm::ImplicitGemm
     }
 }
 
-/// Winograd, unless there are too few channels to pay for the transforms.
+/// Winograd where it can be, unless there are too few channels to pay for the transforms.
 ///
 /// F(4x4) multiplies least where its tiles fill registers. With few tiles the weights are what is read, and F(2x2) has
 /// 2.25 times fewer of them; wide layers (37 MB of F(4x4) weights from 512 to 512 channels) need more tiles to be worth it.
@@ -28,7 +28,13 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
 fn winograd_tile(shape: &ConvShape) -> ConvAlgorithm {
     let channels = shape.in_channels.min(shape.out_channels);
     let tiles = shape.batch * shape.out_height().div_ceil(4) * shape.out_width().div_ceil(4);
-    if channels < 16 {
+    if supports(shape, ConvAlgorithm::WinogradStem) && shape.out_channels >= 16 && tiles >= 24 {
+        ConvAlgorithm::WinogradStem
+    } else if channels < 16 {
+        ConvAlgorithm::ImplicitGemm
+    } else if supports(shape, ConvAlgorithm::WinogradStride2) && tiles >= 24 {
+        ConvAlgorithm::WinogradStride2
+    } else if !supports(shape, ConvAlgorithm::Winograd4) {
         ConvAlgorithm::ImplicitGemm
     } else if tiles < if channels < 512 { 16 } else { 24 } {
         ConvAlgorithm::Winograd2
@@ -42,7 +48,10 @@ pub fn supports(shape: &ConvShape, algorithm: ConvAlgorithm) -> bool {
     match algorithm {
         ConvAlgorithm::Pointwise => shape.kernel == [1, 1] && shape.padding == [0, 0],
         ConvAlgorithm::ImplicitGemm => true,
-        ConvAlgorithm::Winograd4 | ConvAlgorithm::Winograd2 => winograd::supports(shape),
+        ConvAlgorithm::Winograd4
+        | ConvAlgorithm::Winograd2
+        | ConvAlgorithm::WinogradStride2
+        | ConvAlgorithm::WinogradStem => winograd::supports(shape, algorithm),
         ConvAlgorithm::Depthwise => depthwise::supports(shape),
         ConvAlgorithm::Narrow => narrow::supports(shape),
     }

@@ -52,14 +52,8 @@ impl<'a> Filters<'a> {
 
     /// A filter as it lies there, with [`Filters::taps`] in another order or not.
     #[inline(always)]
-    pub(super) fn there<const TAPS: usize>(
-        &self,
-        group: usize,
-        output: usize,
-        input: usize,
-    ) -> &[f32; TAPS] {
-        let filter = self.weight[self.start(group, output, input)..].first_chunk();
-        filter.expect("a filter has its taps")
+    pub(super) fn there(&self, group: usize, output: usize, input: usize) -> &[f32] {
+        &self.weight[self.start(group, output, input)..][..self.taps.len()]
     }
 
     /// Where the taps of a filter lie from its beginning.

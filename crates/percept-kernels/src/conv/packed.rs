@@ -6,7 +6,7 @@ use super::filters::Filters;
 use super::implicit::{self, ImplicitWeights};
 use super::narrow;
 use super::shape::{ConvAlgorithm, ConvShape};
-use super::winograd::{self, F2, F4, WinogradWeights};
+use super::winograd::{self, WinogradWeights};
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
 
@@ -51,8 +51,7 @@ impl ChannelPart {
 #[derive(Debug)]
 enum Weights {
     Implicit(ImplicitWeights),
-    Winograd4(WinogradWeights),
-    Winograd2(WinogradWeights),
+    Winograd(WinogradWeights),
     Depthwise(Vec<f32>),
     Narrow(Vec<f32>),
 }
@@ -84,14 +83,16 @@ impl PackedConv {
             supports(shape, algorithm),
             "{algorithm} does not support {shape:?}"
         );
-        let winograd4 = WinogradWeights::pack::<F4, 4, 6>;
-        let winograd2 = WinogradWeights::pack::<F2, 2, 4>;
         let weights = match algorithm {
             ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => {
                 Weights::Implicit(ImplicitWeights::pack(cpu, shape, filters))
             }
-            ConvAlgorithm::Winograd4 => Weights::Winograd4(winograd4(cpu, shape, filters)),
-            ConvAlgorithm::Winograd2 => Weights::Winograd2(winograd2(cpu, shape, filters)),
+            ConvAlgorithm::Winograd4
+            | ConvAlgorithm::Winograd2
+            | ConvAlgorithm::WinogradStride2
+            | ConvAlgorithm::WinogradStem => {
+                Weights::Winograd(winograd::pack(cpu, shape, algorithm, filters))
+            }
             ConvAlgorithm::Depthwise => Weights::Depthwise(filters.to_oihw(shape)),
             ConvAlgorithm::Narrow => Weights::Narrow(narrow::pack(shape, &filters.to_oihw(shape))),
         };
@@ -110,12 +111,12 @@ impl PackedConv {
     /// Whether the residual may already be in the output.
     pub fn takes_residual_in_place(&self) -> bool {
         match &self.weights {
-            Weights::Implicit(_) | Weights::Winograd4(_) | Weights::Winograd2(_) => true,
+            Weights::Implicit(_) | Weights::Winograd(_) => true,
             Weights::Depthwise(_) | Weights::Narrow(_) => false,
         }
     }
 
-    /// Computes a part of the output only: tiles of F(4x4), or panels of pixels of an implicit product, given by their
+    /// Computes a part of the output only: Winograd's tiles, or panels of pixels of an implicit product, given by their
     /// ascending numbers. The others stay as they are.
     pub(super) fn conv2d_part(
         &self,
@@ -127,8 +128,8 @@ impl PackedConv {
         y: &mut [f32],
     ) {
         match &self.weights {
-            Weights::Winograd4(packed) => {
-                winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, Some(list), y);
+            Weights::Winograd(packed) => {
+                winograd::conv2d(cpu, shape, packed, x, epilogue, Some(list), y);
             }
             Weights::Implicit(packed) => {
                 implicit::conv2d(cpu, shape, packed, x, None, epilogue, Some(list), y);
@@ -141,7 +142,7 @@ impl PackedConv {
     pub fn give_back(self, cpu: &Cpu) {
         match self.weights {
             Weights::Implicit(weights) => weights.give_back(cpu),
-            Weights::Winograd4(weights) | Weights::Winograd2(weights) => weights.give_back(cpu),
+            Weights::Winograd(weights) => weights.give_back(cpu),
             Weights::Depthwise(_) | Weights::Narrow(_) => {}
         }
     }
@@ -150,7 +151,7 @@ impl PackedConv {
     pub fn bytes(&self) -> usize {
         match &self.weights {
             Weights::Implicit(weights) => weights.bytes(),
-            Weights::Winograd4(weights) | Weights::Winograd2(weights) => weights.bytes(),
+            Weights::Winograd(weights) => weights.bytes(),
             Weights::Depthwise(weights) | Weights::Narrow(weights) => size_of_val(&weights[..]),
         }
     }
@@ -201,12 +202,7 @@ pub fn conv2d(
         Weights::Implicit(packed) => {
             implicit::conv2d(cpu, shape, packed, x, input_scale, epilogue, None, y)
         }
-        Weights::Winograd4(packed) => {
-            winograd::conv2d::<F4, 4, 6>(cpu, shape, packed, x, epilogue, None, y)
-        }
-        Weights::Winograd2(packed) => {
-            winograd::conv2d::<F2, 2, 4>(cpu, shape, packed, x, epilogue, None, y)
-        }
+        Weights::Winograd(packed) => winograd::conv2d(cpu, shape, packed, x, epilogue, None, y),
         Weights::Depthwise(weight) => depthwise_conv2d(cpu, shape, weight, x, epilogue, None, y),
         Weights::Narrow(weights) => {
             epilogue.check_apart();

@@ -145,6 +145,10 @@ pub enum ConvAlgorithm {
     Winograd4,
     /// Winograd F(2x2, 3x3): 2.25 times fewer multiplications.
     Winograd2,
+    /// Winograd F(4x4, 3x3) of stride two: 1.78 times fewer multiplications.
+    WinogradStride2,
+    /// Winograd F(4x4, 7x7) of stride two, for first layers: 4.6 times fewer multiplications.
+    WinogradStem,
     /// One channel at a time.
     Depthwise,
     /// Four output channels at most: one input channel after the other is added to a band of sums.
@@ -158,6 +162,8 @@ impl fmt::Display for ConvAlgorithm {
             ConvAlgorithm::ImplicitGemm => "implicit-gemm",
             ConvAlgorithm::Winograd4 => "winograd4",
             ConvAlgorithm::Winograd2 => "winograd2",
+            ConvAlgorithm::WinogradStride2 => "winograd4-stride2",
+            ConvAlgorithm::WinogradStem => "winograd4-stem",
             ConvAlgorithm::Depthwise => "depthwise",
             ConvAlgorithm::Narrow => "narrow",
         })

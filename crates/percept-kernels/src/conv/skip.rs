@@ -21,9 +21,18 @@ const TILE: usize = 4;
 /// Whether a convolution with these weights can skip parts of its map.
 pub fn can_skip(weights: &PackedConv) -> bool {
     match weights.algorithm() {
-        ConvAlgorithm::Winograd4 | ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => true,
+        ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => true,
         ConvAlgorithm::Winograd2 | ConvAlgorithm::Depthwise | ConvAlgorithm::Narrow => false,
+        algorithm => has_tiles(algorithm),
     }
+}
+
+/// Whether a map is computed in tiles of [`TILE`] cells.
+fn has_tiles(algorithm: ConvAlgorithm) -> bool {
+    matches!(
+        algorithm,
+        ConvAlgorithm::Winograd4 | ConvAlgorithm::WinogradStride2 | ConvAlgorithm::WinogradStem
+    )
 }
 
 /// Which parts to compute: Winograd's tiles, or the panels of neighbouring pixels that a product takes at once.
@@ -58,10 +67,9 @@ pub fn conv2d_settled(
         [shape.batch, height, width],
         "size of the mask"
     );
-    let tiled = weights.algorithm() == ConvAlgorithm::Winograd4;
     let (list, total) = if choice == Coverage::All {
         (None, 1)
-    } else if tiled {
+    } else if has_tiles(weights.algorithm()) {
         let (rows, columns) = (height.div_ceil(TILE), width.div_ceil(TILE));
         let list = bridged(&reached.tiles(TILE), columns, longest_bridge(shape));
         (Some(list), shape.batch * rows * columns)

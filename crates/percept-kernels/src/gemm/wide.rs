@@ -260,6 +260,7 @@ mod tests {
             let (bias, residual) = (numbers(3, outputs), numbers(4, batch * outputs * shape.out_pixels()));
             let algorithms = [
                 ConvAlgorithm::Pointwise, ConvAlgorithm::ImplicitGemm, ConvAlgorithm::Winograd2, ConvAlgorithm::Winograd4,
+                ConvAlgorithm::WinogradStride2, ConvAlgorithm::WinogradStem,
             ];
             for algorithm in algorithms.into_iter().filter(|&algorithm| supports(&shape, algorithm)) {
                 let answers = cpus().map(|cpus| cpus.map(|cpu| {

@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::conv_weight_depthwise;
 use super::conv_window::gather_window;
 use crate::aligned::SharedMut;
-use crate::conv::{ConvShape, Mode, winograd};
+use crate::conv::{ConvAlgorithm, ConvShape, Mode, supports, winograd};
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
@@ -45,7 +45,10 @@ pub fn conv2d_weight_gradient(
         return dweight.fill(0.0);
     }
     let fewest = shape.in_channels.min(shape.out_channels);
-    if mode == Mode::Fast && winograd::supports(shape) && fewest >= WINOGRAD_CHANNELS {
+    if mode == Mode::Fast
+        && supports(shape, ConvAlgorithm::Winograd4)
+        && fewest >= WINOGRAD_CHANNELS
+    {
         return winograd::weight_gradient(cpu, shape, x, dy, dweight);
     }
     if shape.is_depthwise() {

@@ -6,8 +6,9 @@ use super::multiply::{Panel, multiply_wide};
 use super::prefetch::{Prefetcher, Purpose};
 use super::source::{BORDER_ROW, Source};
 use super::target::{Clipped, Target, Whole};
+use super::tile::Tile;
 use super::tiles::{PANEL, Panels, Segment, TileGrid};
-use super::transform::{Tile, input_tiles, output_tiles};
+use super::transform::{Strides, input_tiles, output_tiles};
 use super::weights::{CHANNEL_GROUP, WinogradWeights};
 use crate::activation::Activation;
 use crate::aligned::{FLOATS_PER_LINE, SharedMut};
@@ -15,6 +16,15 @@ use crate::conv::ConvShape;
 use crate::epilogue::Epilogue;
 use crate::gemm::wide_tile::Columns;
 use crate::simd::{LANES, Simd};
+
+/// Most inputs along a patch, and terms of one that stands apart.
+const MOST_INPUTS: usize = 13;
+const MOST_TERMS: usize = 49 * 4;
+/// Where the terms of eight tiles stand apart.
+const APART: Strides = Strides {
+    position: 4 * LANES,
+    term: LANES,
+};
 
 /// What the blocks of one convolution share.
 pub(super) struct Job<'a> {
@@ -28,7 +38,7 @@ pub(super) struct Job<'a> {
 }
 
 /// How V (transformed inputs) and M (products) lie in memory:
-/// V is [position][panel][channel][tile of the panel], M is [position][output channel][tile].
+/// V is [position][panel][term][channel][tile of the panel], M is [position][output channel][tile].
 #[derive(Clone, Copy)]
 pub(super) struct Buffers {
     positions: usize,
@@ -39,16 +49,12 @@ pub(super) struct Buffers {
 }
 
 impl Buffers {
-    /// Room for `tiles` tiles and `out_channels` output channels at a time.
-    pub(super) fn new(
-        positions: usize,
-        in_channels: usize,
-        out_channels: usize,
-        tiles: usize,
-    ) -> Self {
+    /// Room for `tiles` tiles, up to `depth` terms of input channels at a position, and `out_channels` output channels at a
+    /// time.
+    pub(super) fn new(positions: usize, depth: usize, out_channels: usize, tiles: usize) -> Self {
         let panels = tiles.div_ceil(PANEL);
         let block_tiles = panels * PANEL;
-        let panel_stride = odd_lines(in_channels * PANEL);
+        let panel_stride = odd_lines(depth * PANEL);
         // Segments of fewer than eight tiles are read as eight: the last one past the end of M.
         let products = out_channels.next_multiple_of(CHANNEL_GROUP) * block_tiles + LANES;
         Self {
@@ -107,11 +113,12 @@ impl Job<'_> {
                 .grid
                 .segments(tiles.start + within.start..tiles.start + within.end, LANES);
             sources.extend(
-                segments.map(|segment| Source::new::<OUT, IN>(self.shape, &segment, offset, row)),
+                segments
+                    .map(|segment| Source::new::<T, OUT, IN>(self.shape, &segment, offset, row)),
             );
         }
-        let mut border = [0.0f32; 6 * BORDER_ROW];
-        let mut apart = [0.0f32; 36 * LANES];
+        let mut border = [0.0f32; MOST_INPUTS * BORDER_ROW];
+        let mut apart = [0.0f32; MOST_TERMS * LANES];
         for channel in channels.clone() {
             for source in &sources {
                 let base = source.image + channel * plane;
@@ -123,29 +130,29 @@ impl Job<'_> {
                 // end when that has fewer than eight tiles, ends within `x`. V has room for this panel and channel.
                 unsafe {
                     let place = v.add(source.v_offset + channel * source.v_row);
-                    let (to, stride) = if stands_apart {
-                        (apart.as_mut_ptr(), LANES)
-                    } else {
-                        (place, self.buffers.v_stride)
+                    let strides = Strides {
+                        position: self.buffers.v_stride,
+                        term: self.shape.in_channels * source.v_row,
                     };
-                    if source.inside && start + (IN - 1) * width + LANES * OUT + 2 <= self.x.len() {
-                        input_tiles::<S, T, OUT, IN>(
-                            s,
-                            self.x.as_ptr().add(start),
-                            width,
-                            to,
-                            stride,
-                        );
+                    let (to, to_strides) = if stands_apart {
+                        (apart.as_mut_ptr(), APART)
+                    } else {
+                        (place, strides)
+                    };
+                    let end = start + (IN - 1) * width + T::row_of(LANES);
+                    if source.inside && end <= self.x.len() {
+                        let from = self.x.as_ptr().add(start);
+                        input_tiles::<S, T, OUT, IN>(s, from, width, to, to_strides);
                     } else {
                         let rows = &mut border[..IN * BORDER_ROW];
                         source.copy_with_border(s, &self.x[base..base + plane], width, rows);
-                        input_tiles::<S, T, OUT, IN>(s, rows.as_ptr(), BORDER_ROW, to, stride);
+                        input_tiles::<S, T, OUT, IN>(s, rows.as_ptr(), BORDER_ROW, to, to_strides);
                     }
                     if stands_apart {
-                        for position in 0..IN * IN {
-                            let to = place.add(position * self.buffers.v_stride);
-                            to.copy_from_nonoverlapping(
-                                apart.as_ptr().add(position * LANES),
+                        for i in 0..IN * IN {
+                            let term = T::place(i / IN, i % IN);
+                            place.add(strides.of(term)).copy_from_nonoverlapping(
+                                apart.as_ptr().add(APART.of(term)),
                                 source.count,
                             );
                         }
@@ -160,7 +167,7 @@ impl Job<'_> {
     /// # Safety
     /// `v` holds V of `tiles`, and `m` is M as `buffers` describes them.
     #[inline(always)]
-    pub(super) unsafe fn multiply<S: Simd, const OUT: usize, const IN: usize>(
+    pub(super) unsafe fn multiply<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         &self,
         s: S,
         tiles: Range<usize>,
@@ -170,9 +177,10 @@ impl Job<'_> {
         m: *mut f32,
     ) {
         let panels = Panels::of(tiles.len());
-        let steps = IN * IN * panels.count() * groups.len();
-        let mut prefetchers = self.prefetchers::<OUT, IN>(tiles, next_tiles, &groups, steps);
-        for position in 0..IN * IN {
+        let positions = T::POSITIONS * T::POSITIONS;
+        let steps = positions * panels.count() * groups.len();
+        let mut prefetchers = self.prefetchers::<T, OUT, IN>(tiles, next_tiles, &groups, steps);
+        for position in 0..positions {
             let filters = self.weights.filters(position, groups.start);
             let (filters, row_stride) = (filters.as_ptr(), self.buffers.block_tiles);
             let panel_stride = self.buffers.panel_stride;
@@ -184,7 +192,7 @@ impl Job<'_> {
                     let to = m.add(position * self.buffers.m_stride + panels.tiles(next).start);
                     let panel = Panel {
                         values: v.add(place),
-                        channels: self.shape.in_channels,
+                        depth: self.weights.depth(position),
                         vectors: panels.vectors(next),
                     };
                     let fetch = &mut prefetchers;
@@ -194,11 +202,8 @@ impl Job<'_> {
                             panels: [panel.values, panel.values.wrapping_add(panel_stride)],
                             vectors: [panel.vectors, second],
                         };
-                        let channels = panel.channels;
-                        let count = groups.len();
-                        multiply_wide(
-                            wide, columns, channels, filters, count, to, row_stride, fetch,
-                        );
+                        let (depth, count) = (panel.depth, groups.len());
+                        multiply_wide(wide, columns, depth, filters, count, to, row_stride, fetch);
                         next += 1 + usize::from(second > 0);
                     } else {
                         panel.multiply(s, filters, groups.len(), to, row_stride, fetch);
@@ -210,7 +215,7 @@ impl Job<'_> {
     }
 
     /// The input of the next tiles, the output of these, and what is added to it.
-    fn prefetchers<const OUT: usize, const IN: usize>(
+    fn prefetchers<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         &self,
         tiles: Range<usize>,
         next_tiles: Range<usize>,
@@ -224,10 +229,11 @@ impl Job<'_> {
             .grid
             .segments(next_tiles, usize::MAX)
             .flat_map(|segment| {
-                let (top, left) = (OUT * segment.row, OUT * segment.column);
+                let step = T::STRIDE * OUT;
+                let (top, left) = (step * segment.row, step * segment.column);
                 let rows = top.saturating_sub(pad_y)..(top + IN - pad_y).min(height);
                 let start = left.saturating_sub(pad_x);
-                let end = (left + OUT * segment.count + 2 - pad_x).min(width);
+                let end = (left + T::row_of(segment.count) - pad_x).min(width);
                 rows.map(move |row| (segment.image * image + row * width + start, end - start))
             });
         let channels = self.channels_of(groups);

@@ -1,4 +1,4 @@
-//! 3x3 stride-1 convolutions by Winograd's minimal filtering.
+//! Convolutions by Winograd's minimal filtering: 3x3 of stride one and two, and 7x7 of stride two.
 //!
 //! For each block of tiles: transform the input of all channels (V), multiply position by position with the transformed
 //! filters (M), transform back and store. V and M stay in the caches, and nothing but input, output and weights is touched
@@ -8,7 +8,9 @@ mod block;
 mod multiply;
 mod prefetch;
 mod source;
+mod strided;
 mod target;
+mod tile;
 mod tiles;
 mod transform;
 mod weight_gradient;
@@ -18,13 +20,15 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use block::{Buffers, Job};
+use strided::{Stem, Stride2};
+use tile::{F2, F4, Tile};
 use tiles::{PANEL, TileGrid};
-pub(crate) use transform::{F2, F4, Tile};
 pub(crate) use weight_gradient::weight_gradient;
 pub(crate) use weights::WinogradWeights;
+use weights::transform_filters;
 
 use crate::aligned::SharedMut;
-use crate::conv::ConvShape;
+use crate::conv::{ConvAlgorithm, ConvShape, Filters};
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
@@ -39,17 +43,44 @@ const NEAR_FILTERS: usize = 1 << 20;
 /// Channels of a share, when threads share the channels.
 const CHANNELS_PER_SHARE: usize = 64;
 
-/// Whether `shape` can be computed here.
-pub(crate) fn supports(shape: &ConvShape) -> bool {
-    shape.kernel == [3, 3]
-        && shape.stride == [1, 1]
-        && shape.dilation == [1, 1]
-        && shape.groups == 1
-        && shape.padding.iter().all(|&padding| padding <= 2)
+/// Calls a function with the tile of one of Winograd's algorithms.
+macro_rules! with_tile {
+    ($algorithm:expr, $function:ident($($argument:expr),*)) => {
+        match $algorithm {
+            ConvAlgorithm::Winograd4 => $function::<F4, 4, 6>($($argument),*),
+            ConvAlgorithm::Winograd2 => $function::<F2, 2, 4>($($argument),*),
+            ConvAlgorithm::WinogradStride2 => $function::<Stride2, 4, 9>($($argument),*),
+            ConvAlgorithm::WinogradStem => $function::<Stem, 4, 13>($($argument),*),
+            other => panic!("{other} is not one of Winograd's"),
+        }
+    };
 }
 
-/// Computes the convolution with tiles of size `T`, which the weights were packed for: all of it, or the tiles of a list.
-pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+/// Whether one of Winograd's algorithms can compute `shape`.
+pub(crate) fn supports(shape: &ConvShape, algorithm: ConvAlgorithm) -> bool {
+    with_tile!(algorithm, fits(shape))
+}
+
+fn fits<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(shape: &ConvShape) -> bool {
+    shape.kernel == [T::TAPS; 2]
+        && shape.stride == [T::STRIDE; 2]
+        && shape.dilation == [1, 1]
+        && shape.groups == 1
+        && shape.padding.iter().all(|&padding| padding < T::TAPS)
+}
+
+/// Transforms filters for one of Winograd's algorithms.
+pub(crate) fn pack(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    algorithm: ConvAlgorithm,
+    filters: &Filters<'_>,
+) -> WinogradWeights {
+    with_tile!(algorithm, transform_filters(cpu, shape, algorithm, filters))
+}
+
+/// Computes the convolution with the tiles that the weights were packed for: all of it, or the tiles of a list.
+pub(crate) fn conv2d(
     cpu: &Cpu,
     shape: &ConvShape,
     weights: &WinogradWeights,
@@ -59,18 +90,34 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     y: &mut [f32],
 ) {
     assert!(
-        supports(shape),
-        "Winograd computes 3x3 stride-1 convolutions"
+        supports(shape, weights.algorithm()),
+        "{} does not support {shape:?}",
+        weights.algorithm()
     );
     shape.check(None, x.len(), y.len());
     epilogue.check(shape.out_channels, y.len());
-    weights.check(shape, IN * IN);
+    weights.check(shape);
     if y.is_empty() || tiles.is_some_and(<[u32]>::is_empty) {
         return;
     }
+    with_tile!(
+        weights.algorithm(),
+        compute(cpu, shape, weights, x, epilogue, tiles, y)
+    )
+}
+
+fn compute<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    cpu: &Cpu,
+    shape: &ConvShape,
+    weights: &WinogradWeights,
+    x: &[f32],
+    epilogue: Epilogue,
+    tiles: Option<&[u32]>,
+    y: &mut [f32],
+) {
     let grid = TileGrid::new(shape, OUT, tiles);
     let total = grid.total();
-    let near = IN * IN * shape.in_channels * shape.out_channels <= NEAR_FILTERS;
+    let near = weights.bytes() / size_of::<f32>() <= NEAR_FILTERS;
     let few = total.div_ceil(PANEL) < FEW_PANELS[usize::from(near)];
     let (blocks, out_channels) = match few {
         true if near => (total / PANEL, CHANNELS_PER_SHARE),
@@ -83,7 +130,10 @@ pub(crate) fn conv2d<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     };
     // Of equal length, so that threads have equal shares of them.
     let blocks = Parts::exactly(blocks.max(1), total, LANES);
-    let buffers = Buffers::new(IN * IN, shape.in_channels, out_channels, blocks.longest());
+    let positions = T::POSITIONS * T::POSITIONS;
+    // The first position has the most terms.
+    let depth = weights.depth(0);
+    let buffers = Buffers::new(positions, depth, out_channels, blocks.longest());
     let job = Job {
         shape,
         weights,
@@ -261,7 +311,7 @@ impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for Step<Output
         // SAFETY: lengths were checked in `conv2d`, V and M are as long as `Buffers` says, V is filled, and no two blocks
         // share both tiles and groups.
         unsafe {
-            job.multiply::<S, OUT, IN>(
+            job.multiply::<S, T, OUT, IN>(
                 s,
                 tiles.clone(),
                 next_tiles,

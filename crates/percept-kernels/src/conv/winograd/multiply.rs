@@ -1,4 +1,4 @@
-//! The multiplications: one small GEMM a position, filters [group][channel][4] by tiles [channel][tile of the panel].
+//! The multiplications: one small GEMM a position, filters [group][depth][4] by tiles [depth][tile of the panel].
 
 use super::prefetch::Prefetcher;
 use crate::gemm::tile::{TILE_ROWS, accumulate_fetching, store};
@@ -17,7 +17,7 @@ const FILTERS_AHEAD: usize = 2048;
 pub(super) unsafe fn multiply_wide(
     wide: Wide,
     columns: Columns,
-    channels: usize,
+    depth: usize,
     filters: *const f32,
     groups: usize,
     to: *mut f32,
@@ -31,9 +31,9 @@ pub(super) unsafe fn multiply_wide(
         let left = groups - group;
         // SAFETY: the caller vouches for the panels, all groups and rows.
         unsafe {
-            let filters = filters.add(group * TILE_ROWS * channels);
+            let filters = filters.add(group * TILE_ROWS * depth);
             let finish = Finish::store(to.add(group * TILE_ROWS * row_stride), row_stride);
-            wide.multiply_tile(channels, filters, left, columns, FILTERS_AHEAD, &finish);
+            wide.multiply_tile(depth, filters, left, columns, FILTERS_AHEAD, &finish);
         }
         let count = columns.groups(left);
         for prefetcher in prefetchers.iter_mut() {
@@ -49,7 +49,7 @@ pub(super) unsafe fn multiply_wide(
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
     pub(super) values: *const f32,
-    pub(super) channels: usize,
+    pub(super) depth: usize,
     pub(super) vectors: usize,
 }
 
@@ -58,7 +58,7 @@ impl Panel {
     /// The prefetchers step after each register tile.
     ///
     /// # Safety
-    /// Readable: `4 * groups * channels` floats at `filters`, `8 * vectors * channels` at `values`.
+    /// Readable: `4 * groups * depth` floats at `filters`, `8 * vectors * depth` at `values`.
     /// Writable: `8 * vectors` floats at each of the `4 * groups` rows.
     #[inline(always)]
     pub(super) unsafe fn multiply<S: Simd>(
@@ -95,10 +95,10 @@ impl Panel {
         for group in 0..groups {
             // SAFETY: the caller vouches for all groups and rows.
             unsafe {
-                let filters = filters.add(group * TILE_ROWS * self.channels);
+                let filters = filters.add(group * TILE_ROWS * self.depth);
                 let sums = accumulate_fetching::<S, TILE_ROWS, VECTORS, FILTERS_AHEAD>(
                     s,
-                    self.channels,
+                    self.depth,
                     filters,
                     self.values,
                 );

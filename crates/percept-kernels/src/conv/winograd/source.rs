@@ -1,12 +1,13 @@
 //! Where a segment's input lies, and how tiles that reach over the map's border are read.
 
+use super::tile::Tile;
 use super::tiles::Segment;
 use crate::conv::ConvShape;
 use crate::simd::{LANES, Simd};
 
-/// Row length of the copy that stands in for tiles which reach over the border:
-/// up to 2 columns before the map, 34 in it rounded up to whole vectors, one vector behind it.
-pub(super) const BORDER_ROW: usize = 56;
+/// Row length of the copy that stands in for tiles which reach over the border: up to 6 columns before the map, up to 69 in
+/// it rounded up to whole vectors, one vector behind it.
+pub(super) const BORDER_ROW: usize = 96;
 
 /// The input of a segment within a plane, and the place of its transform within V.
 pub(super) struct Source {
@@ -32,16 +33,17 @@ pub(super) struct Source {
 }
 
 impl Source {
-    pub(super) fn new<const OUT: usize, const IN: usize>(
+    pub(super) fn new<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
         shape: &ConvShape,
         segment: &Segment,
         panel_offset: usize,
         v_row: usize,
     ) -> Self {
         let (height, width) = (shape.height as isize, shape.width as isize);
-        let top = (OUT * segment.row) as isize - shape.padding[0] as isize;
-        let left = (OUT * segment.column) as isize - shape.padding[1] as isize;
-        let right = left + (OUT * (segment.count - 1) + IN) as isize;
+        let step = T::STRIDE * OUT;
+        let top = (step * segment.row) as isize - shape.padding[0] as isize;
+        let left = (step * segment.column) as isize - shape.padding[1] as isize;
+        let right = left + T::row_of(segment.count) as isize;
         Self {
             image: segment.image * shape.in_channels * shape.in_pixels(),
             corner: top * width + left,

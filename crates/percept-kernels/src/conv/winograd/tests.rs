@@ -23,11 +23,21 @@ fn shape(batch: usize, channels: [usize; 2], size: [usize; 2], padding: [usize; 
     }
 }
 
-/// Both tile sizes against the reference in f64.
+/// A convolution of stride two.
+fn strided(shape: ConvShape, taps: usize) -> ConvShape {
+    ConvShape {
+        kernel: [taps; 2],
+        stride: [2, 2],
+        ..shape
+    }
+}
+
+/// All tiles that fit against the reference in f64.
 fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) {
     let x = numbers(1, shape.in_len());
     // Outputs of unit scale, as in a network.
-    let scale = (3.0 * shape.in_channels.max(1) as f32).sqrt().recip();
+    let depth = (shape.taps() * shape.in_channels.max(1)) as f32;
+    let scale = (depth / 3.0).sqrt().recip();
     let weight: Vec<f32> = numbers(2, shape.weight_len())
         .iter()
         .map(|w| w * scale)
@@ -56,19 +66,24 @@ fn check(shape: &ConvShape, activation: Activation, bias: bool, residual: bool) 
         *value = f64::from(activation.scalar((*value + residual) as f32));
     }
     let filters = Filters::oihw(shape, &weight);
-    testing::check(&expected, 1e-4, |cpu, y| {
-        let weights = WinogradWeights::pack::<F4, 4, 6>(cpu, shape, &filters);
-        conv2d::<F4, 4, 6>(cpu, shape, &weights, &x, epilogue, None, y)
-    });
-    testing::check(&expected, 1e-5, |cpu, y| {
-        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, shape, &filters);
-        conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
-    });
-    testing::check(&expected, 1e-5, |cpu, y| {
-        let epilogue = testing::residual_in_place(epilogue, y);
-        let weights = WinogradWeights::pack::<F2, 2, 4>(cpu, shape, &filters);
-        conv2d::<F2, 2, 4>(cpu, shape, &weights, &x, epilogue, None, y)
-    });
+    for (algorithm, tolerance) in [
+        (ConvAlgorithm::Winograd4, 1e-4),
+        (ConvAlgorithm::Winograd2, 1e-5),
+        (ConvAlgorithm::WinogradStride2, 1e-4),
+        (ConvAlgorithm::WinogradStem, 1e-4),
+    ] {
+        if !supports(shape, algorithm) {
+            continue;
+        }
+        let run = |cpu: &Cpu, epilogue: Epilogue, y: &mut [f32]| {
+            let weights = pack(cpu, shape, algorithm, &filters);
+            conv2d(cpu, shape, &weights, &x, epilogue, None, y);
+        };
+        testing::check(&expected, tolerance, |cpu, y| run(cpu, epilogue, y));
+        testing::check(&expected, tolerance, |cpu, y| {
+            run(cpu, testing::residual_in_place(epilogue, y), y)
+        });
+    }
 }
 
 fn activation() -> impl Strategy<Value = Activation> {
@@ -94,6 +109,22 @@ proptest! {
         residual: bool,
     ) {
         check(&shape(batch, channels, size, padding), activation, bias, residual);
+    }
+
+    #[test]
+    fn strided_ones_match_the_reference(
+        batch in 0usize..4,
+        channels in [1usize..11, 1usize..14],
+        size in [1usize..60, 1usize..150],
+        padding in [0usize..7, 0usize..7],
+        seven: bool,
+        activation in activation(),
+        bias: bool,
+        residual: bool,
+    ) {
+        let (taps, most) = if seven { (7, 6) } else { (3, 2) };
+        let shape = shape(batch, channels, size, padding.map(|padding| padding.min(most)));
+        check(&strided(shape, taps), activation, bias, residual);
     }
 }
 
@@ -123,6 +154,18 @@ fn maps_of_real_networks() {
         false,
         true,
     );
+    check(
+        &strided(shape(1, [3, 64], [224, 224], [3, 3]), 7),
+        Activation::Relu,
+        true,
+        false,
+    );
+    check(
+        &strided(shape(2, [70, 72], [56, 57], [1, 1]), 3),
+        Activation::Relu,
+        true,
+        true,
+    );
 }
 
 #[test]
@@ -137,18 +180,19 @@ fn no_input_channels_leave_the_bias() {
 
 #[test]
 #[should_panic(expected = "packed weights")]
-fn weights_of_another_tile_size_are_refused() {
-    let shape = shape(1, [1, 1], [4, 4], [1, 1]);
+fn weights_of_other_channels_are_refused() {
     let cpu = Cpu::new(1).unwrap();
-    let weights =
-        WinogradWeights::pack::<F2, 2, 4>(&cpu, &shape, &Filters::oihw(&shape, &[0.0; 9]));
-    conv2d::<F4, 4, 6>(
+    let one = shape(1, [1, 1], [4, 4], [1, 1]);
+    let filters = Filters::oihw(&one, &[0.0; 9]);
+    let weights = pack(&cpu, &one, ConvAlgorithm::Winograd2, &filters);
+    let two = shape(1, [1, 2], [4, 4], [1, 1]);
+    conv2d(
         &cpu,
-        &shape,
+        &two,
         &weights,
         &[0.0; 16],
         Epilogue::default(),
         None,
-        &mut [0.0; 16],
+        &mut [0.0; 32],
     );
 }

@@ -1,155 +1,39 @@
-//! The tile transforms of Winograd's minimal filtering F(m x m, 3 x 3), on eight tiles at once.
+//! The transforms of tiles, eight at once.
 //!
 //! A vector lane is a tile, and the eight tiles of a vector are horizontal neighbours, so NCHW is read and
 //! written in place: only the columns of a row have to be sorted by their place within the tile.
-//! Constants from Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
 
 use std::mem::MaybeUninit;
 
+use super::tile::{Place, Tile};
 use crate::simd::Simd;
 
-/// A tile size: `OUT` x `OUT` outputs from `IN` x `IN` inputs, `IN = OUT + 2`.
-pub(crate) trait Tile<const OUT: usize, const IN: usize>: Copy + Send + Sync {
-    /// G: takes a filter row to its `IN` positions.
-    const FILTER: [[f64; 3]; IN];
-
-    /// B^T d: takes `IN` neighbouring inputs to their positions.
-    fn input<S: Simd>(s: S, d: [S::V; IN]) -> [S::V; IN];
-
-    /// A^T m: takes the products at the positions to the `OUT` neighbouring outputs.
-    fn output<S: Simd>(s: S, m: [S::V; IN]) -> [S::V; OUT];
-
-    /// Reads a row of eight tiles; vector `j` holds column `j` of every tile.
-    ///
-    /// # Safety
-    /// `8 * OUT + 2` floats are readable at `row`.
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; IN];
-
-    /// The inverse for outputs: from vectors of one column each to `8 * OUT` floats in row order.
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; OUT]) -> [S::V; OUT];
-}
-
-/// F(4x4, 3x3): a quarter of the multiplications, four times the weight memory.
+/// How far transformed inputs are apart: from one position to the next, and from one of its terms to the next.
 #[derive(Clone, Copy)]
-pub(crate) struct F4;
+pub(super) struct Strides {
+    pub(super) position: usize,
+    pub(super) term: usize,
+}
 
-impl Tile<4, 6> for F4 {
-    const FILTER: [[f64; 3]; 6] = [
-        [1.0 / 4.0, 0.0, 0.0],
-        [-1.0 / 6.0, -1.0 / 6.0, -1.0 / 6.0],
-        [-1.0 / 6.0, 1.0 / 6.0, -1.0 / 6.0],
-        [1.0 / 24.0, 1.0 / 12.0, 1.0 / 6.0],
-        [1.0 / 24.0, -1.0 / 12.0, 1.0 / 6.0],
-        [0.0, 0.0, 1.0],
-    ];
-
+impl Strides {
     #[inline(always)]
-    fn input<S: Simd>(s: S, d: [S::V; 6]) -> [S::V; 6] {
-        let (two, four, five) = (s.splat(2.0), s.splat(4.0), s.splat(5.0));
-        let even = s.neg_mul_add(four, d[2], d[4]);
-        let odd = s.neg_mul_add(four, d[1], d[3]);
-        let even_step = s.sub(d[4], d[2]);
-        let odd_step = s.sub(d[3], d[1]);
-        [
-            s.mul_add(four, d[0], s.neg_mul_add(five, d[2], d[4])),
-            s.add(even, odd),
-            s.sub(even, odd),
-            s.mul_add(two, odd_step, even_step),
-            s.neg_mul_add(two, odd_step, even_step),
-            s.mul_add(four, d[1], s.neg_mul_add(five, d[3], d[5])),
-        ]
-    }
-
-    #[inline(always)]
-    fn output<S: Simd>(s: S, m: [S::V; 6]) -> [S::V; 4] {
-        let (two, four, eight) = (s.splat(2.0), s.splat(4.0), s.splat(8.0));
-        let (sum_one, diff_one) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
-        let (sum_two, diff_two) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
-        [
-            s.add(s.add(m[0], sum_one), sum_two),
-            s.mul_add(two, diff_two, diff_one),
-            s.mul_add(four, sum_two, sum_one),
-            s.add(s.mul_add(eight, diff_two, diff_one), m[5]),
-        ]
-    }
-
-    #[inline(always)]
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; 6] {
-        // SAFETY: the caller vouches for 34 floats at `row`.
-        unsafe {
-            let [c0, c1, c2, c3] = s.load_split4(row);
-            // The last two columns of a tile are the first two of its right neighbour.
-            let c4 = s.shift_down(c0, *row.add(32));
-            let c5 = s.shift_down(c1, *row.add(33));
-            [c0, c1, c2, c3, c4, c5]
-        }
-    }
-
-    #[inline(always)]
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; 4]) -> [S::V; 4] {
-        s.merge4(columns)
+    pub(super) fn of(self, place: Place) -> usize {
+        place.position * self.position + place.term * self.term
     }
 }
 
-/// F(2x2, 3x3): 4/9 of the multiplications, 16/9 of the weight memory; wastes less on small maps.
-#[derive(Clone, Copy)]
-pub(crate) struct F2;
-
-impl Tile<2, 4> for F2 {
-    const FILTER: [[f64; 3]; 4] = [
-        [1.0, 0.0, 0.0],
-        [0.5, 0.5, 0.5],
-        [0.5, -0.5, 0.5],
-        [0.0, 0.0, 1.0],
-    ];
-
-    #[inline(always)]
-    fn input<S: Simd>(s: S, d: [S::V; 4]) -> [S::V; 4] {
-        [
-            s.sub(d[0], d[2]),
-            s.add(d[1], d[2]),
-            s.sub(d[2], d[1]),
-            s.sub(d[1], d[3]),
-        ]
-    }
-
-    #[inline(always)]
-    fn output<S: Simd>(s: S, m: [S::V; 4]) -> [S::V; 2] {
-        [
-            s.add(s.add(m[0], m[1]), m[2]),
-            s.sub(s.sub(m[1], m[2]), m[3]),
-        ]
-    }
-
-    #[inline(always)]
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; 4] {
-        // SAFETY: the caller vouches for 18 floats at `row`.
-        unsafe {
-            let [c0, c1] = s.load_split2(row);
-            let c2 = s.shift_down(c0, *row.add(16));
-            let c3 = s.shift_down(c1, *row.add(17));
-            [c0, c1, c2, c3]
-        }
-    }
-
-    #[inline(always)]
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; 2]) -> [S::V; 2] {
-        s.merge2(columns)
-    }
-}
-
-/// Transforms eight neighbouring tiles of one channel: position `p` is stored at `to + p * position_stride`.
+/// Transforms eight neighbouring tiles of one channel.
 ///
 /// # Safety
-/// `IN` rows of `8 * OUT + 2` floats, `row_stride` apart, are readable at `from`;
-/// eight floats at each of the `IN * IN` positions are writable.
+/// `IN` rows of eight tiles, `row_stride` apart, are readable at `from`; eight floats for each of the `IN * IN` terms are
+/// writable, `strides` apart from `to` on.
 #[inline(always)]
 pub(super) unsafe fn input_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     s: S,
     from: *const f32,
     row_stride: usize,
     to: *mut f32,
-    position_stride: usize,
+    strides: Strides,
 ) {
     // Uninitialised on purpose: clearing it would cost as much as the transform.
     let mut half_done = MaybeUninit::<[[S::V; IN]; IN]>::uninit();
@@ -169,7 +53,7 @@ pub(super) unsafe fn input_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, co
             }
             let column = T::input(s, column);
             for i in 0..IN {
-                s.store(to.add((i * IN + j) * position_stride), column[i]);
+                s.store(to.add(strides.of(T::place(i, j))), column[i]);
             }
         }
     }
@@ -184,7 +68,7 @@ pub(super) trait Sink<S: Simd, const OUT: usize> {
 /// Transforms the products of eight neighbouring tiles back.
 ///
 /// # Safety
-/// Eight floats at each of the `IN * IN` positions are readable at `from`.
+/// Eight floats at each position of both axes are readable at `from`.
 #[inline(always)]
 pub(super) unsafe fn output_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     s: S,
@@ -196,10 +80,10 @@ pub(super) unsafe fn output_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, c
     let half = half_done.as_mut_ptr().cast::<S::V>();
     // SAFETY: the caller vouches for the positions; `half` is written in full before it is read.
     unsafe {
-        for j in 0..IN {
+        for j in 0..T::POSITIONS {
             let mut column = [s.load(from.add(j * position_stride)); IN];
-            for i in 1..IN {
-                column[i] = s.load(from.add((i * IN + j) * position_stride));
+            for i in 1..T::POSITIONS {
+                column[i] = s.load(from.add((i * T::POSITIONS + j) * position_stride));
             }
             let column = T::output(s, column);
             for i in 0..OUT {
@@ -208,7 +92,7 @@ pub(super) unsafe fn output_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, c
         }
         for i in 0..OUT {
             let mut row = [half.add(i * IN).read(); IN];
-            for j in 1..IN {
+            for j in 1..T::POSITIONS {
                 row[j] = half.add(i * IN + j).read();
             }
             sink.row(s, i, T::merge_columns(s, T::output(s, row)));

@@ -12,9 +12,9 @@ use std::ops::Range;
 use operand::{Gradients, Inputs, Maps, Operand, TransformTiles};
 
 use super::block::odd_lines;
-use super::transform::{F4, Tile};
+use super::tile::{F4, Tile};
 use crate::aligned::SharedMut;
-use crate::conv::ConvShape;
+use crate::conv::{ConvAlgorithm, ConvShape};
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::TILE_COLUMNS;
@@ -45,7 +45,7 @@ pub(crate) fn weight_gradient(
     dweight: &mut [f32],
 ) {
     assert!(
-        super::supports(shape),
+        super::supports(shape, ConvAlgorithm::Winograd4),
         "Winograd computes 3x3 stride-1 convolutions"
     );
     shape.check(Some(dweight.len()), x.len(), dy.len());

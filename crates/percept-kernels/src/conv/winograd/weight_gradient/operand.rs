@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use super::{IN, OUT, POSITIONS, Tiles};
-use crate::conv::winograd::transform::{F4, Tile};
+use crate::conv::winograd::tile::{F4, Tile};
 use crate::cpu::Scratch;
 use crate::gemm::pack::panel_width;
 use crate::gemm::{TILE_COLUMNS, TILE_ROWS};
