@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use percept_graph::{Activation, Graph, NodeId, Op, ValueId};
+use percept_graph::{Activation, Graph, MaxPool2d, NodeId, Op, ValueId};
 use percept_kernels::int8::ByteScale;
 
 use crate::bytes::ByteForms;
@@ -38,8 +38,10 @@ pub struct Fused {
     pub input_scale: Option<ValueId>,
     /// A value added to the output, before the activation.
     pub residual: Option<ValueId>,
-    /// The activation applied last.
+    /// The activation applied to the output.
     pub activation: Option<Activation>,
+    /// A pooling of the output, behind the activation.
+    pub max_pool: Option<MaxPool2d>,
     /// What a batch norm leaves for the backward pass: its input and its output, rounded. They are its last outputs.
     pub kept: [Option<ValueId>; 2],
 }

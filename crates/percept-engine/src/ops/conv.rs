@@ -5,13 +5,14 @@ use std::sync::Arc;
 use percept_graph::Conv2d;
 use percept_kernels::conv::{
     CellMask, ConvAlgorithm, ConvShape, PackedConv, can_skip, choose_algorithm, conv2d,
-    conv2d_settled,
+    conv2d_max_pooled, conv2d_settled,
 };
+use percept_kernels::pool2d::Pool2dShape;
 use percept_kernels::reference::{self, Real};
 use percept_kernels::{Activation, Cpu, Epilogue};
 
 use super::prepare::{bias_only, epilogue};
-use super::{Execute, Prepare, Reference, integers};
+use super::{Execute, Prepare, Reference, integers, pool};
 use crate::EngineError;
 use crate::empty::{Extent, MapLayer, OnMap, Settled, SmallMap};
 use crate::kernel::Kernel;
@@ -79,6 +80,15 @@ impl Execute for Conv2d {
             activation: at.activation(),
             scaled,
             residual: at.residual(),
+            max_pool: at.step.fused.max_pool.as_ref().map(|op| {
+                let map = [
+                    shape.batch,
+                    shape.out_channels,
+                    shape.out_height(),
+                    shape.out_width(),
+                ];
+                pool::max_pool(op, &map)
+            }),
         };
         Ok(call.into_kernel())
     }
@@ -100,6 +110,8 @@ pub struct ConvCall {
     pub scaled: bool,
     /// The residual's position among the operands.
     pub residual: Option<usize>,
+    /// A pooling of the output.
+    pub max_pool: Option<Pool2dShape>,
 }
 
 impl ConvCall {
@@ -110,12 +122,16 @@ impl ConvCall {
         let in_place = self.residual.filter(|_| in_place);
         let algorithm = self.weights.algorithm();
         let call = Arc::new(self);
-        let on_map = (!call.scaled).then(|| OnMap::Layer(Arc::clone(&call) as _));
+        let on_map =
+            (!call.scaled && call.max_pool.is_none()).then(|| OnMap::Layer(Arc::clone(&call) as _));
         let kernel = Kernel::new(move |cpu, io| {
             let (x, scale) = (io.read(0)?, io.read_if(call.scaled.then_some(1))?);
             let (shape, weights) = (&call.shape, &call.weights);
-            let epilogue = call.epilogue(io)?;
-            conv2d(cpu, shape, weights, x, scale, epilogue, io.write(0)?);
+            let (epilogue, y) = (call.epilogue(io)?, io.write(0)?);
+            match &call.max_pool {
+                Some(pool) => conv2d_max_pooled(cpu, shape, weights, x, epilogue, pool, y),
+                None => conv2d(cpu, shape, weights, x, scale, epilogue, y),
+            }
             Ok(())
         });
         kernel.in_place(in_place).by(algorithm).on_map(on_map)

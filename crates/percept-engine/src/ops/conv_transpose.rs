@@ -86,6 +86,7 @@ impl Execute for ConvTranspose2d {
                 activation,
                 scaled: false,
                 residual: None,
+                max_pool: None,
             };
             return Ok(call.into_kernel());
         }

@@ -26,7 +26,8 @@ fn pool(x: &[usize], kernel: usize, stride: usize, padding: usize) -> Pool2dShap
     }
 }
 
-fn max_pool(op: &MaxPool2d, x: &[usize]) -> Pool2dShape {
+/// The kernels' form of a pooling of maps [N, C, H, W].
+pub fn max_pool(op: &MaxPool2d, x: &[usize]) -> Pool2dShape {
     pool(x, op.kernel, op.stride, op.padding)
 }
 

@@ -121,3 +121,22 @@ pub fn activations(graph: &Graph, lowered: &mut Lowered) {
         _ => false,
     });
 }
+
+/// A pooling behind a convolution on floats: done sample by sample, so that the map, often the largest of all, is never made.
+pub fn max_pools(graph: &Graph, lowered: &mut Lowered) {
+    let forms = lowered.forms.clone();
+    absorb_next(graph, lowered, |first, next, step, later| {
+        let (Op::Conv2d(_), Op::MaxPool2d(pool)) = (first, next) else {
+            return false;
+        };
+        let fused = &mut step.fused;
+        let alone = fused.residual.is_none() && fused.input_scale.is_none();
+        let values = step.outputs.iter().chain(&later.outputs);
+        let on_floats = fused.input_bytes.is_none()
+            && values.into_iter().all(|value| !forms.contains_key(value));
+        if alone && on_floats {
+            fused.max_pool = Some(pool.clone());
+        }
+        alone && on_floats
+    });
+}

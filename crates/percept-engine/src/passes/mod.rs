@@ -10,7 +10,8 @@ use percept_graph::Graph;
 use crate::lowering::Lowered;
 use crate::options::Integers;
 
-/// Runs every pass, in the one order that works: a fold must see the bare convolution, an activation must come last.
+/// Runs every pass, in the one order that works: a fold must see the bare convolution, and what
+/// is pooled must be known to be no bytes.
 ///
 /// Where parameters are state there is nothing to fold, and hardly a value that the backward pass does not read as well.
 pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
@@ -29,4 +30,5 @@ pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
         quantize::inputs(graph, lowered);
         quantize::values(graph, lowered, integers);
     }
+    fuse::max_pools(graph, lowered);
 }

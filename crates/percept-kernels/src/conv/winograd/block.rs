@@ -2,28 +2,28 @@
 
 use std::ops::Range;
 
-use super::multiply::{Panel, multiply_wide};
+use super::lanes::{Lanes, MOST_TILES};
+use super::multiply::Panel;
 use super::prefetch::{Prefetcher, Purpose};
 use super::source::{BORDER_ROW, Source};
 use super::target::{Clipped, Target, Whole};
 use super::tile::Tile;
-use super::tiles::{PANEL, Panels, Segment, TileGrid};
+use super::tiles::{Panels, Segment, TileGrid};
 use super::transform::{Strides, input_tiles, output_tiles};
 use super::weights::{CHANNEL_GROUP, WinogradWeights};
 use crate::activation::Activation;
 use crate::aligned::{FLOATS_PER_LINE, SharedMut};
 use crate::conv::ConvShape;
 use crate::epilogue::Epilogue;
-use crate::gemm::wide_tile::Columns;
 use crate::simd::{LANES, Simd};
 
 /// Most inputs along a patch, and terms of one that stands apart.
 const MOST_INPUTS: usize = 13;
 const MOST_TERMS: usize = 49 * 4;
-/// Where the terms of eight tiles stand apart.
+/// Where the terms of a vector of tiles stand apart.
 const APART: Strides = Strides {
-    position: 4 * LANES,
-    term: LANES,
+    position: 4 * MOST_TILES,
+    term: MOST_TILES,
 };
 
 /// What the blocks of one convolution share.
@@ -42,6 +42,8 @@ pub(super) struct Job<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Buffers {
     positions: usize,
+    /// Vectors of tiles in a panel at most.
+    panel_vectors: usize,
     block_tiles: usize,
     panel_stride: usize,
     v_stride: usize,
@@ -51,14 +53,22 @@ pub(super) struct Buffers {
 impl Buffers {
     /// Room for `tiles` tiles, up to `depth` terms of input channels at a position, and `out_channels` output channels at a
     /// time.
-    pub(super) fn new(positions: usize, depth: usize, out_channels: usize, tiles: usize) -> Self {
-        let panels = tiles.div_ceil(PANEL);
-        let block_tiles = panels * PANEL;
-        let panel_stride = odd_lines(depth * PANEL);
-        // Segments of fewer than eight tiles are read as eight: the last one past the end of M.
-        let products = out_channels.next_multiple_of(CHANNEL_GROUP) * block_tiles + LANES;
+    pub(super) fn new(
+        positions: usize,
+        depth: usize,
+        out_channels: usize,
+        tiles: usize,
+        panel_vectors: usize,
+    ) -> Self {
+        let block_tiles = tiles.next_multiple_of(LANES);
+        let panels = Panels::of(tiles, panel_vectors).count();
+        // Shorter blocks may have wider panels.
+        let panel_stride = odd_lines(depth * block_tiles.min(panel_vectors * LANES));
+        // Segments of fewer tiles than lanes are read in full: the last one past the end of M.
+        let products = out_channels.next_multiple_of(CHANNEL_GROUP) * block_tiles + MOST_TILES;
         Self {
             positions,
+            panel_vectors,
             block_tiles,
             panel_stride,
             v_stride: odd_lines(panels * panel_stride),
@@ -89,19 +99,21 @@ impl Job<'_> {
     #[inline(always)]
     pub(super) unsafe fn transform_input<
         S: Simd,
+        L: Lanes,
         T: Tile<OUT, IN>,
         const OUT: usize,
         const IN: usize,
     >(
         &self,
         s: S,
+        lanes: L,
         tiles: Range<usize>,
         channels: Range<usize>,
         v: *mut f32,
     ) {
         let width = self.shape.width;
         let plane = self.shape.in_pixels();
-        let panels = Panels::of(tiles.len());
+        let panels = Panels::of(tiles.len(), self.buffers.panel_vectors);
         let mut sources = Vec::new();
         for panel in 0..panels.count() {
             let within = panels.tiles(panel);
@@ -109,25 +121,23 @@ impl Job<'_> {
                 panel * self.buffers.panel_stride,
                 panels.vectors(panel) * LANES,
             );
-            let segments = self
-                .grid
-                .segments(tiles.start + within.start..tiles.start + within.end, LANES);
-            sources.extend(
-                segments
-                    .map(|segment| Source::new::<T, OUT, IN>(self.shape, &segment, offset, row)),
-            );
+            let places = tiles.start + within.start..tiles.start + within.end;
+            let segments = self.grid.segments(places, L::TILES);
+            sources.extend(segments.map(|segment| {
+                Source::new::<T, OUT, IN>(self.shape, &segment, offset, row, L::TILES)
+            }));
         }
         let mut border = [0.0f32; MOST_INPUTS * BORDER_ROW];
-        let mut apart = [0.0f32; MOST_TERMS * LANES];
+        let mut apart = [0.0f32; MOST_TERMS * MOST_TILES];
         for channel in channels.clone() {
             for source in &sources {
                 let base = source.image + channel * plane;
                 let start = base.wrapping_add_signed(source.corner);
-                // Lanes past a segment's end fall on what is written next, except in the last channel, whose neighbour
+                // Lanes past a segment's end fall on what is written next, except in the last channels, whose neighbours
                 // may be another thread's.
-                let stands_apart = source.overhangs && channel + 1 == channels.end;
+                let stands_apart = source.reach > (channels.end - channel) * source.v_row;
                 // SAFETY: rows read in place lie within the map, and the last one, which is read past the segment's
-                // end when that has fewer than eight tiles, ends within `x`. V has room for this panel and channel.
+                // end when that has fewer tiles than lanes, ends within `x`. V has room for this panel and channel.
                 unsafe {
                     let place = v.add(source.v_offset + channel * source.v_row);
                     let strides = Strides {
@@ -139,14 +149,20 @@ impl Job<'_> {
                     } else {
                         (place, strides)
                     };
-                    let end = start + (IN - 1) * width + T::row_of(LANES);
+                    let end = start + (IN - 1) * width + T::row_of(L::TILES);
                     if source.inside && end <= self.x.len() {
                         let from = self.x.as_ptr().add(start);
-                        input_tiles::<S, T, OUT, IN>(s, from, width, to, to_strides);
+                        input_tiles::<L, T, OUT, IN>(lanes, from, width, to, to_strides);
                     } else {
                         let rows = &mut border[..IN * BORDER_ROW];
                         source.copy_with_border(s, &self.x[base..base + plane], width, rows);
-                        input_tiles::<S, T, OUT, IN>(s, rows.as_ptr(), BORDER_ROW, to, to_strides);
+                        input_tiles::<L, T, OUT, IN>(
+                            lanes,
+                            rows.as_ptr(),
+                            BORDER_ROW,
+                            to,
+                            to_strides,
+                        );
                     }
                     if stands_apart {
                         for i in 0..IN * IN {
@@ -176,7 +192,7 @@ impl Job<'_> {
         v: *const f32,
         m: *mut f32,
     ) {
-        let panels = Panels::of(tiles.len());
+        let panels = Panels::of(tiles.len(), self.buffers.panel_vectors);
         let positions = T::POSITIONS * T::POSITIONS;
         let steps = positions * panels.count() * groups.len();
         let mut prefetchers = self.prefetchers::<T, OUT, IN>(tiles, next_tiles, &groups, steps);
@@ -184,30 +200,22 @@ impl Job<'_> {
             let filters = self.weights.filters(position, groups.start);
             let (filters, row_stride) = (filters.as_ptr(), self.buffers.block_tiles);
             let panel_stride = self.buffers.panel_stride;
-            let mut next = 0;
-            while next < panels.count() {
-                let place = position * self.buffers.v_stride + next * panel_stride;
+            for panel in 0..panels.count() {
+                let place = position * self.buffers.v_stride + panel * panel_stride;
                 // SAFETY: V and M hold these panels and rows by the definition of `Buffers`.
                 unsafe {
-                    let to = m.add(position * self.buffers.m_stride + panels.tiles(next).start);
+                    let to = m.add(position * self.buffers.m_stride + panels.tiles(panel).start);
                     let panel = Panel {
                         values: v.add(place),
                         depth: self.weights.depth(position),
-                        vectors: panels.vectors(next),
+                        vectors: panels.vectors(panel),
                     };
-                    let fetch = &mut prefetchers;
-                    if let Some(wide) = s.wide() {
-                        let second = panels.second_of_pair(next);
-                        let columns = Columns {
-                            panels: [panel.values, panel.values.wrapping_add(panel_stride)],
-                            vectors: [panel.vectors, second],
-                        };
-                        let (depth, count) = (panel.depth, groups.len());
-                        multiply_wide(wide, columns, depth, filters, count, to, row_stride, fetch);
-                        next += 1 + usize::from(second > 0);
-                    } else {
-                        panel.multiply(s, filters, groups.len(), to, row_stride, fetch);
-                        next += 1;
+                    let (count, fetch) = (groups.len(), &mut prefetchers);
+                    match s.wide() {
+                        Some(wide) => {
+                            panel.multiply_wide(wide, filters, count, to, row_stride, fetch);
+                        }
+                        None => panel.multiply(s, filters, count, to, row_stride, fetch),
                     }
                 }
             }
@@ -289,18 +297,20 @@ impl Job<'_> {
     #[inline(always)]
     pub(super) unsafe fn transform_output<
         S: Simd,
+        L: Lanes,
         T: Tile<OUT, IN>,
         const OUT: usize,
         const IN: usize,
     >(
         &self,
         s: S,
+        lanes: L,
         tiles: Range<usize>,
         groups: Range<usize>,
         m: *const f32,
     ) {
         let (height, width) = (self.shape.out_height(), self.shape.out_width());
-        let segments: Vec<Segment> = self.grid.segments(tiles, LANES).collect();
+        let segments: Vec<Segment> = self.grid.segments(tiles, L::TILES).collect();
         // ReLU is applied in registers. The others have too much code to be repeated for each vector of a tile.
         let (floor, late) = match self.epilogue.activation {
             Activation::Identity => (f32::NEG_INFINITY, None),
@@ -322,20 +332,20 @@ impl Job<'_> {
                         row_stride: width,
                         rows: OUT.min(height - top),
                         columns: (OUT * segment.count).min(width - left),
-                        bias: s.splat(bias),
-                        floor: s.splat(floor),
+                        bias: lanes.splat(bias),
+                        floor: lanes.splat(floor),
                     };
                     let from = m.add(row * self.buffers.block_tiles + segment.first);
-                    if target.rows == OUT && target.columns == LANES * OUT {
-                        output_tiles::<S, T, OUT, IN>(
-                            s,
+                    if target.rows == OUT && target.columns == L::TILES * OUT {
+                        output_tiles::<L, T, OUT, IN>(
+                            lanes,
                             from,
                             self.buffers.m_stride,
                             &mut Whole(&target),
                         );
                     } else {
-                        output_tiles::<S, T, OUT, IN>(
-                            s,
+                        output_tiles::<L, T, OUT, IN>(
+                            lanes,
                             from,
                             self.buffers.m_stride,
                             &mut Clipped(&target),

@@ -5,6 +5,7 @@
 //! in memory. The lanes of a vector are neighbouring tiles, so tensors stay NCHW.
 
 mod block;
+mod lanes;
 mod multiply;
 mod prefetch;
 mod source;
@@ -20,9 +21,11 @@ use std::marker::PhantomData;
 use std::ops::Range;
 
 use block::{Buffers, Job};
+#[cfg(target_arch = "x86_64")]
+use lanes::Sixteen;
 use strided::{Stem, Stride2};
 use tile::{F2, F4, Tile};
-use tiles::{PANEL, TileGrid};
+use tiles::{PANEL, TileGrid, panel_vectors};
 pub(crate) use weight_gradient::weight_gradient;
 pub(crate) use weights::WinogradWeights;
 use weights::transform_filters;
@@ -133,7 +136,8 @@ fn compute<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
     let positions = T::POSITIONS * T::POSITIONS;
     // The first position has the most terms.
     let depth = weights.depth(0);
-    let buffers = Buffers::new(positions, depth, out_channels, blocks.longest());
+    let widest = panel_vectors(cpu.isa());
+    let buffers = Buffers::new(positions, depth, out_channels, blocks.longest(), widest);
     let job = Job {
         shape,
         weights,
@@ -188,7 +192,7 @@ fn share_tiles<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
                 channels: 0..job.shape.in_channels,
                 v: v.as_mut_ptr(),
             };
-            cpu.isa().run(Step::<_, T, OUT, IN>::new(input));
+            cpu.isa().run_widened(Step::<_, T, OUT, IN>::new(input));
             let output = Output {
                 job,
                 tiles,
@@ -197,7 +201,7 @@ fn share_tiles<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
                 v: v.as_ptr(),
                 m,
             };
-            cpu.isa().run(Step::<_, T, OUT, IN>::new(output));
+            cpu.isa().run_widened(Step::<_, T, OUT, IN>::new(output));
         }
     });
 }
@@ -225,7 +229,7 @@ fn share_channels<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
             channels: share(index, channels, CHANNELS_PER_SHARE),
             v: v.as_mut_ptr().wrapping_add(block * v_len),
         };
-        cpu.isa().run(Step::<_, T, OUT, IN>::new(input));
+        cpu.isa().run_widened(Step::<_, T, OUT, IN>::new(input));
     });
 
     let groups_per_share = CHANNELS_PER_SHARE / weights::CHANNEL_GROUP;
@@ -242,7 +246,7 @@ fn share_channels<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
             v: v.as_mut_ptr().wrapping_add(block * v_len),
             m,
         };
-        cpu.isa().run(Step::<_, T, OUT, IN>::new(output));
+        cpu.isa().run_widened(Step::<_, T, OUT, IN>::new(output));
     });
 }
 
@@ -281,7 +285,14 @@ impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for Step<Input<
             v,
         } = self.work;
         // SAFETY: lengths were checked in `conv2d`, and V is as long as `Buffers` says.
-        unsafe { job.transform_input::<S, T, OUT, IN>(s, tiles, channels, v) };
+        unsafe {
+            #[cfg(target_arch = "x86_64")]
+            if let Some(wide) = s.wide() {
+                let lanes = Sixteen::new(wide);
+                return job.transform_input::<S, _, T, OUT, IN>(s, lanes, tiles, channels, v);
+            }
+            job.transform_input::<S, _, T, OUT, IN>(s, s, tiles, channels, v);
+        }
     }
 }
 
@@ -319,7 +330,18 @@ impl<T: Tile<OUT, IN>, const OUT: usize, const IN: usize> Kernel for Step<Output
                 v,
                 m.as_mut_ptr(),
             );
-            job.transform_output::<S, T, OUT, IN>(s, tiles, groups, m.as_ptr());
+            #[cfg(target_arch = "x86_64")]
+            if let Some(wide) = s.wide() {
+                let lanes = Sixteen::new(wide);
+                return job.transform_output::<S, _, T, OUT, IN>(
+                    s,
+                    lanes,
+                    tiles,
+                    groups,
+                    m.as_ptr(),
+                );
+            }
+            job.transform_output::<S, _, T, OUT, IN>(s, s, tiles, groups, m.as_ptr());
         }
     }
 }

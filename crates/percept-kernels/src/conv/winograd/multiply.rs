@@ -9,42 +9,6 @@ use crate::simd::Simd;
 /// Floats between the filters in use and those being fetched: transformed filters are larger than the caches.
 const FILTERS_AHEAD: usize = 2048;
 
-/// Multiplies one panel of V, or two side by side, with `groups` groups of filters on wide vectors, as [`Panel::multiply`] does.
-///
-/// # Safety
-/// As for [`Panel::multiply`], of all panels.
-#[inline(always)]
-pub(super) unsafe fn multiply_wide(
-    wide: Wide,
-    columns: Columns,
-    depth: usize,
-    filters: *const f32,
-    groups: usize,
-    to: *mut f32,
-    row_stride: usize,
-    prefetchers: &mut [Prefetcher],
-) {
-    let panels = columns.vectors.iter().filter(|&&vectors| vectors > 0);
-    let panels = panels.count();
-    let mut group = 0;
-    while group < groups {
-        let left = groups - group;
-        // SAFETY: the caller vouches for the panels, all groups and rows.
-        unsafe {
-            let filters = filters.add(group * TILE_ROWS * depth);
-            let finish = Finish::store(to.add(group * TILE_ROWS * row_stride), row_stride);
-            wide.multiply_tile(depth, filters, left, columns, FILTERS_AHEAD, &finish);
-        }
-        let count = columns.groups(left);
-        for prefetcher in prefetchers.iter_mut() {
-            for _ in 0..count * panels {
-                prefetcher.step();
-            }
-        }
-        group += count;
-    }
-}
-
 /// One panel of V at one position.
 #[derive(Clone, Copy)]
 pub(super) struct Panel {
@@ -113,6 +77,43 @@ impl Panel {
             for prefetcher in prefetchers.iter_mut() {
                 prefetcher.step();
             }
+        }
+    }
+
+    /// The same on vectors of 16 floats.
+    ///
+    /// # Safety
+    /// As for [`Panel::multiply`].
+    #[inline(always)]
+    pub(super) unsafe fn multiply_wide(
+        self,
+        wide: Wide,
+        filters: *const f32,
+        groups: usize,
+        to: *mut f32,
+        row_stride: usize,
+        prefetchers: &mut [Prefetcher],
+    ) {
+        let columns = Columns {
+            panels: [self.values; 2],
+            vectors: [self.vectors, 0],
+        };
+        let mut group = 0;
+        while group < groups {
+            let left = groups - group;
+            // SAFETY: the caller vouches for the panel, all groups and rows.
+            unsafe {
+                let filters = filters.add(group * TILE_ROWS * self.depth);
+                let finish = Finish::store(to.add(group * TILE_ROWS * row_stride), row_stride);
+                wide.multiply_tile(self.depth, filters, left, columns, FILTERS_AHEAD, &finish);
+            }
+            let count = columns.groups(left);
+            for prefetcher in prefetchers.iter_mut() {
+                for _ in 0..count {
+                    prefetcher.step();
+                }
+            }
+            group += count;
         }
     }
 }

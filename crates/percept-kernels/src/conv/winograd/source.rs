@@ -5,9 +5,9 @@ use super::tiles::Segment;
 use crate::conv::ConvShape;
 use crate::simd::{LANES, Simd};
 
-/// Row length of the copy that stands in for tiles which reach over the border: up to 6 columns before the map, up to 69 in
+/// Row length of the copy that stands in for tiles which reach over the border: up to 6 columns before the map, up to 133 in
 /// it rounded up to whole vectors, one vector behind it.
-pub(super) const BORDER_ROW: usize = 96;
+pub(super) const BORDER_ROW: usize = 160;
 
 /// The input of a segment within a plane, and the place of its transform within V.
 pub(super) struct Source {
@@ -22,8 +22,8 @@ pub(super) struct Source {
     pub(super) v_row: usize,
     /// Tiles.
     pub(super) count: usize,
-    /// Whether eight lanes from `v_offset` on reach into the next channel's row.
-    pub(super) overhangs: bool,
+    /// Floats from the start of its channel's row to the end of its last vector, which may reach over later rows.
+    pub(super) reach: usize,
     top: isize,
     /// Columns before the map.
     blank: usize,
@@ -38,6 +38,7 @@ impl Source {
         segment: &Segment,
         panel_offset: usize,
         v_row: usize,
+        lanes: usize,
     ) -> Self {
         let (height, width) = (shape.height as isize, shape.width as isize);
         let step = T::STRIDE * OUT;
@@ -51,7 +52,7 @@ impl Source {
             v_offset: panel_offset + segment.first,
             v_row,
             count: segment.count,
-            overhangs: segment.first + LANES > v_row,
+            reach: segment.first + lanes,
             top,
             blank: (-left).max(0) as usize,
             left: left.max(0) as usize,

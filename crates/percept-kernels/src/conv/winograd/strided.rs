@@ -6,8 +6,8 @@
 //! infinity, where a filter's last tap is, is nothing, so that position has the even ones' term alone. In all, 3x3 taps take
 //! 81/144 of the multiplications, and 7x7 taps 169/784.
 
+use super::lanes::Lanes;
 use super::tile::{Place, Tile};
-use crate::simd::Simd;
 
 /// First the terms of the even taps at all positions, then those of the odd taps at all but the last.
 const fn two_terms<const COUNT: usize>() -> [Place; COUNT] {
@@ -27,27 +27,23 @@ const fn two_terms<const COUNT: usize>() -> [Place; COUNT] {
     places
 }
 
-/// Reads a row of eight tiles that are eight inputs apart.
+/// Reads a row of tiles that are eight inputs apart.
 ///
 /// # Safety
-/// `56 + IN` floats are readable at `row`, and `IN` is 8 to 16.
+/// `IN - 8` floats more than whole tiles are readable at `row`, and `IN` is 8 to 16.
 #[inline(always)]
-unsafe fn load_columns<S: Simd, const IN: usize>(s: S, row: *const f32) -> [S::V; IN] {
-    let mut tiles = [s.splat(0.0); 8];
-    let mut columns = [s.splat(0.0); IN];
-    // SAFETY: the caller vouches for them.
-    unsafe {
-        for tile in 0..8 {
-            tiles[tile] = s.load(row.add(8 * tile));
-        }
-        let first = s.transpose8(tiles);
-        for j in 0..8 {
-            columns[j] = first[j];
-        }
-        // The last columns of a tile are the first of its right neighbour.
-        for j in 8..IN {
-            columns[j] = s.shift_down(first[j - 8], *row.add(56 + j));
-        }
+unsafe fn load_columns<L: Lanes, const IN: usize>(s: L, row: *const f32) -> [L::V; IN] {
+    // SAFETY: the caller vouches for whole tiles.
+    let first = unsafe { s.load_split8(row) };
+    let next = row.wrapping_add(8 * L::TILES);
+    let mut columns = [first[0]; IN];
+    for j in 1..8 {
+        columns[j] = first[j];
+    }
+    // The last columns of a tile are the first of its right neighbour.
+    for j in 8..IN {
+        // SAFETY: the caller vouches for these floats.
+        columns[j] = s.shift_down(first[j - 8], unsafe { *next.add(j - 8) });
     }
     columns
 }
@@ -74,7 +70,7 @@ impl Tile<4, 9> for Stride2 {
     ];
 
     #[inline(always)]
-    fn input<S: Simd>(s: S, d: [S::V; 9]) -> [S::V; 9] {
+    fn input<L: Lanes>(s: L, d: [L::V; 9]) -> [L::V; 9] {
         let [e0, e1, e2, e3] = Self::finite(s, [d[0], d[2], d[4], d[6]]);
         let [o0, o1, o2, o3] = Self::finite(s, [d[1], d[3], d[5], d[7]]);
         let last = s.mul_add(s.splat(2.0), s.sub(d[2], d[6]), s.sub(d[8], d[4]));
@@ -82,7 +78,7 @@ impl Tile<4, 9> for Stride2 {
     }
 
     #[inline(always)]
-    fn output<S: Simd>(s: S, m: [S::V; 9]) -> [S::V; 4] {
+    fn output<L: Lanes>(s: L, m: [L::V; 9]) -> [L::V; 4] {
         let (two, four, eight) = (s.splat(2.0), s.splat(4.0), s.splat(8.0));
         let (sum, difference) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
         [
@@ -94,13 +90,13 @@ impl Tile<4, 9> for Stride2 {
     }
 
     #[inline(always)]
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; 9] {
+    unsafe fn load_columns<L: Lanes>(s: L, row: *const f32) -> [L::V; 9] {
         // SAFETY: passed on from the caller.
         unsafe { load_columns(s, row) }
     }
 
     #[inline(always)]
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; 4]) -> [S::V; 4] {
+    fn merge_columns<L: Lanes>(s: L, columns: [L::V; 4]) -> [L::V; 4] {
         s.merge4(columns)
     }
 }
@@ -108,7 +104,7 @@ impl Tile<4, 9> for Stride2 {
 impl Stride2 {
     /// Every second input at all positions but infinity.
     #[inline(always)]
-    fn finite<S: Simd>(s: S, d: [S::V; 4]) -> [S::V; 4] {
+    fn finite<L: Lanes>(s: L, d: [L::V; 4]) -> [L::V; 4] {
         let two = s.splat(2.0);
         let (step, wide) = (s.sub(d[3], d[1]), s.sub(d[3], d[2]));
         [
@@ -151,7 +147,7 @@ impl Tile<4, 13> for Stem {
     ];
 
     #[inline(always)]
-    fn input<S: Simd>(s: S, d: [S::V; 13]) -> [S::V; 13] {
+    fn input<L: Lanes>(s: L, d: [L::V; 13]) -> [L::V; 13] {
         let [[e0, e1], [e2, e3], [e4, e5]] = Self::finite(s, [d[0], d[2], d[4], d[6], d[8], d[10]]);
         let [[o0, o1], [o2, o3], [o4, o5]] = Self::finite(s, [d[1], d[3], d[5], d[7], d[9], d[11]]);
         let last = s.mul_add(s.splat(5.25), s.sub(d[4], d[8]), s.sub(d[12], d[0]));
@@ -159,7 +155,7 @@ impl Tile<4, 13> for Stem {
     }
 
     #[inline(always)]
-    fn output<S: Simd>(s: S, m: [S::V; 13]) -> [S::V; 4] {
+    fn output<L: Lanes>(s: L, m: [L::V; 13]) -> [L::V; 4] {
         let mut sums = [m[0]; 3];
         let mut differences = [m[0]; 3];
         for pair in 0..3 {
@@ -176,13 +172,13 @@ impl Tile<4, 13> for Stem {
     }
 
     #[inline(always)]
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; 13] {
+    unsafe fn load_columns<L: Lanes>(s: L, row: *const f32) -> [L::V; 13] {
         // SAFETY: passed on from the caller.
         unsafe { load_columns(s, row) }
     }
 
     #[inline(always)]
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; 4]) -> [S::V; 4] {
+    fn merge_columns<L: Lanes>(s: L, columns: [L::V; 4]) -> [L::V; 4] {
         s.merge4(columns)
     }
 }
@@ -190,7 +186,7 @@ impl Tile<4, 13> for Stem {
 impl Stem {
     /// Every second input at all positions but infinity.
     #[inline(always)]
-    fn finite<S: Simd>(s: S, d: [S::V; 6]) -> [[S::V; 2]; 3] {
+    fn finite<L: Lanes>(s: L, d: [L::V; 6]) -> [[L::V; 2]; 3] {
         [
             Self::pair(s, d, [4.25, 1.0], 1.0),
             Self::pair(s, d, [1.25, 0.25], 2.0),
@@ -201,7 +197,7 @@ impl Stem {
     /// The inputs at a and -a, where M / (x^2 - a^2) is x^4 - middle x^2 + end: its product with x is odd, with a even, and
     /// both positions have these two's sum and difference.
     #[inline(always)]
-    fn pair<S: Simd>(s: S, d: [S::V; 6], [middle, end]: [f32; 2], a: f32) -> [S::V; 2] {
+    fn pair<L: Lanes>(s: L, d: [L::V; 6], [middle, end]: [f32; 2], a: f32) -> [L::V; 2] {
         let [middle, end, a] = [s.splat(middle), s.splat(end), s.splat(a)];
         let odd = s.mul_add(end, d[1], s.neg_mul_add(middle, d[3], d[5]));
         let even = s.mul_add(end, d[0], s.neg_mul_add(middle, d[2], d[4]));
@@ -210,7 +206,7 @@ impl Stem {
 
     /// What 1, 2 and 1/2 have, times their power that 2 has as `power`.
     #[inline(always)]
-    fn at_powers<S: Simd>(s: S, m: [S::V; 3], power: f32) -> S::V {
+    fn at_powers<L: Lanes>(s: L, m: [L::V; 3], power: f32) -> L::V {
         let first = s.mul_add(s.splat(power), m[1], m[0]);
         s.mul_add(s.splat(power.recip()), m[2], first)
     }

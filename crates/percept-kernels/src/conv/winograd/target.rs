@@ -1,34 +1,35 @@
 //! Where a segment's outputs go, and what is done to them on the way.
 
+use super::lanes::Lanes;
 use super::transform::Sink;
 use crate::activation::Activation;
 use crate::simd::{LANES, Simd};
 
-/// The outputs of up to eight tiles of one channel.
-pub(super) struct Target<S: Simd> {
+/// The outputs of a vector of tiles of one channel, or of its first ones.
+pub(super) struct Target<L: Lanes> {
     pub(super) y: *mut f32,
     pub(super) residual: Option<*const f32>,
     pub(super) row_stride: usize,
     pub(super) rows: usize,
     pub(super) columns: usize,
-    pub(super) bias: S::V,
+    pub(super) bias: L::V,
     /// Smallest value: all that ReLU needs.
-    pub(super) floor: S::V,
+    pub(super) floor: L::V,
 }
 
-impl<S: Simd> Target<S> {
+impl<L: Lanes> Target<L> {
     /// Adds, activates and stores the first `count` lanes.
     ///
     /// # Safety
     /// `offset + count` outputs are there.
     #[inline(always)]
-    unsafe fn put(&self, s: S, offset: usize, count: usize, sum: S::V) {
+    unsafe fn put(&self, s: L, offset: usize, count: usize, sum: L::V) {
         let mut value = s.add(sum, self.bias);
         // SAFETY: the caller vouches for the outputs; the residual has as many.
         unsafe {
             if let Some(residual) = self.residual {
                 let residual = residual.add(offset);
-                let residual = if count == LANES {
+                let residual = if count == L::TILES {
                     s.load(residual)
                 } else {
                     s.load_first(residual, count)
@@ -38,14 +39,10 @@ impl<S: Simd> Target<S> {
             // In this order NaN stays NaN.
             value = s.max(self.floor, value);
             let y = self.y.add(offset);
-            if count == LANES {
+            if count == L::TILES {
                 s.store(y, value);
             } else {
-                // A masked store is an order of magnitude slower than a plain one on some CPUs.
-                let values = s.to_array(value);
-                for lane in 0..count {
-                    y.add(lane).write(values[lane]);
-                }
+                s.store_first(y, count, value);
             }
         }
     }
@@ -55,7 +52,7 @@ impl<S: Simd> Target<S> {
     /// # Safety
     /// `rows` by `columns` outputs are there and written.
     #[inline(always)]
-    pub(super) unsafe fn activate(&self, s: S, activation: Activation) {
+    pub(super) unsafe fn activate<S: Simd>(&self, s: S, activation: Activation) {
         for row in 0..self.rows {
             // SAFETY: the caller vouches for the outputs.
             let outputs = unsafe {
@@ -69,23 +66,23 @@ impl<S: Simd> Target<S> {
 }
 
 /// Stores the part of the tiles that lies within the map.
-pub(super) struct Clipped<'a, S: Simd>(pub(super) &'a Target<S>);
+pub(super) struct Clipped<'a, L: Lanes>(pub(super) &'a Target<L>);
 
-impl<S: Simd, const OUT: usize> Sink<S, OUT> for Clipped<'_, S> {
+impl<L: Lanes, const OUT: usize> Sink<L, OUT> for Clipped<'_, L> {
     #[inline(always)]
-    fn row(&mut self, s: S, row: usize, outputs: [S::V; OUT]) {
+    fn row(&mut self, s: L, row: usize, outputs: [L::V; OUT]) {
         let target = self.0;
         if row >= target.rows {
             return;
         }
         for part in 0..OUT {
-            let count = target.columns.saturating_sub(part * LANES).min(LANES);
+            let count = target.columns.saturating_sub(part * L::TILES).min(L::TILES);
             if count > 0 {
                 // SAFETY: `rows` and `columns` bound what is stored.
                 unsafe {
                     target.put(
                         s,
-                        row * target.row_stride + part * LANES,
+                        row * target.row_stride + part * L::TILES,
                         count,
                         outputs[part],
                     )
@@ -95,19 +92,19 @@ impl<S: Simd, const OUT: usize> Sink<S, OUT> for Clipped<'_, S> {
     }
 }
 
-/// Stores eight whole tiles.
-pub(super) struct Whole<'a, S: Simd>(pub(super) &'a Target<S>);
+/// Stores whole tiles.
+pub(super) struct Whole<'a, L: Lanes>(pub(super) &'a Target<L>);
 
-impl<S: Simd, const OUT: usize> Sink<S, OUT> for Whole<'_, S> {
+impl<L: Lanes, const OUT: usize> Sink<L, OUT> for Whole<'_, L> {
     #[inline(always)]
-    fn row(&mut self, s: S, row: usize, outputs: [S::V; OUT]) {
+    fn row(&mut self, s: L, row: usize, outputs: [L::V; OUT]) {
         for part in 0..OUT {
             // SAFETY: whole tiles were asked for, so all their outputs are there.
             unsafe {
                 self.0.put(
                     s,
-                    row * self.0.row_stride + part * LANES,
-                    LANES,
+                    row * self.0.row_stride + part * L::TILES,
+                    L::TILES,
                     outputs[part],
                 )
             };

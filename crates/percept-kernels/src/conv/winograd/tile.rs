@@ -2,7 +2,7 @@
 //!
 //! Constants from Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks" (2015).
 
-use crate::simd::Simd;
+use super::lanes::Lanes;
 
 /// A size of tile: `OUT` x `OUT` outputs from a patch of `IN` x `IN` inputs. Along an axis `IN` neighbouring inputs become
 /// `IN` terms, each of which belongs to one of the positions at which inputs and filters are multiplied.
@@ -19,19 +19,19 @@ pub(crate) trait Tile<const OUT: usize, const IN: usize>: Copy + Send + Sync {
     const FILTER: [&'static [f64]; IN];
 
     /// B^T d: takes neighbouring inputs to their terms.
-    fn input<S: Simd>(s: S, d: [S::V; IN]) -> [S::V; IN];
+    fn input<L: Lanes>(s: L, d: [L::V; IN]) -> [L::V; IN];
 
     /// A^T m: takes the products at the positions, which come first in `m`, to the `OUT` neighbouring outputs.
-    fn output<S: Simd>(s: S, m: [S::V; IN]) -> [S::V; OUT];
+    fn output<L: Lanes>(s: L, m: [L::V; IN]) -> [L::V; OUT];
 
-    /// Reads a row of eight tiles; vector `j` holds column `j` of every tile.
+    /// Reads a row of tiles; vector `j` holds column `j` of every tile.
     ///
     /// # Safety
-    /// A row of eight tiles ([`Tile::row_of`]) is readable.
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; IN];
+    /// A row of as many tiles as a vector has ([`Tile::row_of`]) is readable.
+    unsafe fn load_columns<L: Lanes>(s: L, row: *const f32) -> [L::V; IN];
 
-    /// The inverse for outputs: from vectors of one column each to `8 * OUT` floats in row order.
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; OUT]) -> [S::V; OUT];
+    /// The inverse for outputs: from vectors of one column each to floats in row order.
+    fn merge_columns<L: Lanes>(s: L, columns: [L::V; OUT]) -> [L::V; OUT];
 
     /// Inputs of a row of tiles.
     #[inline(always)]
@@ -97,7 +97,7 @@ impl Tile<4, 6> for F4 {
     ];
 
     #[inline(always)]
-    fn input<S: Simd>(s: S, d: [S::V; 6]) -> [S::V; 6] {
+    fn input<L: Lanes>(s: L, d: [L::V; 6]) -> [L::V; 6] {
         let (two, four, five) = (s.splat(2.0), s.splat(4.0), s.splat(5.0));
         let even = s.neg_mul_add(four, d[2], d[4]);
         let odd = s.neg_mul_add(four, d[1], d[3]);
@@ -114,7 +114,7 @@ impl Tile<4, 6> for F4 {
     }
 
     #[inline(always)]
-    fn output<S: Simd>(s: S, m: [S::V; 6]) -> [S::V; 4] {
+    fn output<L: Lanes>(s: L, m: [L::V; 6]) -> [L::V; 4] {
         let (two, four, eight) = (s.splat(2.0), s.splat(4.0), s.splat(8.0));
         let (sum_one, diff_one) = (s.add(m[1], m[2]), s.sub(m[1], m[2]));
         let (sum_two, diff_two) = (s.add(m[3], m[4]), s.sub(m[3], m[4]));
@@ -127,19 +127,20 @@ impl Tile<4, 6> for F4 {
     }
 
     #[inline(always)]
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; 6] {
-        // SAFETY: the caller vouches for 34 floats at `row`.
+    unsafe fn load_columns<L: Lanes>(s: L, row: *const f32) -> [L::V; 6] {
+        let next = row.wrapping_add(4 * L::TILES);
+        // SAFETY: the caller vouches for two floats more than whole tiles.
         unsafe {
             let [c0, c1, c2, c3] = s.load_split4(row);
             // The last two columns of a tile are the first two of its right neighbour.
-            let c4 = s.shift_down(c0, *row.add(32));
-            let c5 = s.shift_down(c1, *row.add(33));
+            let c4 = s.shift_down(c0, *next);
+            let c5 = s.shift_down(c1, *next.add(1));
             [c0, c1, c2, c3, c4, c5]
         }
     }
 
     #[inline(always)]
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; 4]) -> [S::V; 4] {
+    fn merge_columns<L: Lanes>(s: L, columns: [L::V; 4]) -> [L::V; 4] {
         s.merge4(columns)
     }
 }
@@ -161,7 +162,7 @@ impl Tile<2, 4> for F2 {
     ];
 
     #[inline(always)]
-    fn input<S: Simd>(s: S, d: [S::V; 4]) -> [S::V; 4] {
+    fn input<L: Lanes>(s: L, d: [L::V; 4]) -> [L::V; 4] {
         [
             s.sub(d[0], d[2]),
             s.add(d[1], d[2]),
@@ -171,7 +172,7 @@ impl Tile<2, 4> for F2 {
     }
 
     #[inline(always)]
-    fn output<S: Simd>(s: S, m: [S::V; 4]) -> [S::V; 2] {
+    fn output<L: Lanes>(s: L, m: [L::V; 4]) -> [L::V; 2] {
         [
             s.add(s.add(m[0], m[1]), m[2]),
             s.sub(s.sub(m[1], m[2]), m[3]),
@@ -179,18 +180,19 @@ impl Tile<2, 4> for F2 {
     }
 
     #[inline(always)]
-    unsafe fn load_columns<S: Simd>(s: S, row: *const f32) -> [S::V; 4] {
-        // SAFETY: the caller vouches for 18 floats at `row`.
+    unsafe fn load_columns<L: Lanes>(s: L, row: *const f32) -> [L::V; 4] {
+        let next = row.wrapping_add(2 * L::TILES);
+        // SAFETY: the caller vouches for two floats more than whole tiles.
         unsafe {
             let [c0, c1] = s.load_split2(row);
-            let c2 = s.shift_down(c0, *row.add(16));
-            let c3 = s.shift_down(c1, *row.add(17));
+            let c2 = s.shift_down(c0, *next);
+            let c3 = s.shift_down(c1, *next.add(1));
             [c0, c1, c2, c3]
         }
     }
 
     #[inline(always)]
-    fn merge_columns<S: Simd>(s: S, columns: [S::V; 2]) -> [S::V; 2] {
+    fn merge_columns<L: Lanes>(s: L, columns: [L::V; 2]) -> [L::V; 2] {
         s.merge2(columns)
     }
 }

@@ -5,11 +5,21 @@ use std::ops::Range;
 
 use crate::conv::ConvShape;
 use crate::gemm::tile::{TILE_COLUMNS, TILE_VECTORS};
-use crate::gemm::wide_tile::Columns;
+use crate::gemm::wide_tile::WIDE_COLUMNS;
+use crate::isa::Isa;
 use crate::simd::LANES;
 
-/// Tiles of the widest panel of V: those that one register tile multiplies together.
+/// Tiles that one register tile multiplies together; a wide one takes twice as many.
 pub(super) const PANEL: usize = TILE_COLUMNS;
+
+/// Vectors of the widest panel of V: those of a register tile.
+pub(super) fn panel_vectors(isa: Isa) -> usize {
+    if isa == Isa::Avx512 {
+        WIDE_COLUMNS / LANES
+    } else {
+        TILE_VECTORS
+    }
+}
 
 /// How the tiles of a block are dealt into panels: as evenly as whole vectors allow, because a panel of one vector has
 /// too few independent sums to keep the multipliers busy.
@@ -21,11 +31,12 @@ pub(super) struct Panels {
 }
 
 impl Panels {
-    pub(super) fn of(tiles: usize) -> Self {
+    /// Of at most `most` vectors.
+    pub(super) fn of(tiles: usize, most: usize) -> Self {
         let vectors = tiles.div_ceil(LANES);
         Self {
             vectors,
-            count: vectors.div_ceil(TILE_VECTORS),
+            count: vectors.div_ceil(most),
             tiles,
         }
     }
@@ -37,16 +48,6 @@ impl Panels {
     /// Vectors of tiles in a panel.
     pub(super) fn vectors(&self, panel: usize) -> usize {
         self.vectors / self.count + usize::from(panel < self.vectors % self.count)
-    }
-
-    /// Vectors of the panel that a wide tile takes together with this one; 0 if it takes none.
-    #[inline(always)]
-    pub(super) fn second_of_pair(&self, panel: usize) -> usize {
-        if panel + 1 == self.count {
-            return 0;
-        }
-        let pair = [self.vectors(panel), self.vectors(panel + 1)];
-        if Columns::fit(pair) { pair[1] } else { 0 }
     }
 
     /// The tiles of a panel, counted within the block.
@@ -142,14 +143,14 @@ mod tests {
 
     #[test]
     fn panels_cover_all_tiles_and_avoid_single_vectors() {
-        for tiles in 1..200 {
-            let panels = Panels::of(tiles);
+        for (tiles, most) in (1..200).flat_map(|tiles| [(tiles, 3), (tiles, 6)]) {
+            let panels = Panels::of(tiles, most);
             let mut next = 0;
             for panel in 0..panels.count() {
                 let range = panels.tiles(panel);
                 assert_eq!(range.start, next);
                 assert_eq!(range.len().div_ceil(LANES), panels.vectors(panel));
-                assert!(panels.vectors(panel) <= TILE_VECTORS);
+                assert!(panels.vectors(panel) <= most);
                 assert!(panels.vectors(panel) > 1 || tiles <= LANES);
                 next = range.end;
             }

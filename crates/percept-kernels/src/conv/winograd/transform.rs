@@ -1,12 +1,12 @@
-//! The transforms of tiles, eight at once.
+//! The transforms of tiles, eight or sixteen at once.
 //!
-//! A vector lane is a tile, and the eight tiles of a vector are horizontal neighbours, so NCHW is read and
+//! A vector lane is a tile, and the tiles of a vector are horizontal neighbours, so NCHW is read and
 //! written in place: only the columns of a row have to be sorted by their place within the tile.
 
 use std::mem::MaybeUninit;
 
+use super::lanes::Lanes;
 use super::tile::{Place, Tile};
-use crate::simd::Simd;
 
 /// How far transformed inputs are apart: from one position to the next, and from one of its terms to the next.
 #[derive(Clone, Copy)]
@@ -22,22 +22,22 @@ impl Strides {
     }
 }
 
-/// Transforms eight neighbouring tiles of one channel.
+/// Transforms a vector of neighbouring tiles of one channel.
 ///
 /// # Safety
-/// `IN` rows of eight tiles, `row_stride` apart, are readable at `from`; eight floats for each of the `IN * IN` terms are
+/// `IN` rows of these tiles, `row_stride` apart, are readable at `from`; a vector for each of the `IN * IN` terms is
 /// writable, `strides` apart from `to` on.
 #[inline(always)]
-pub(super) unsafe fn input_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
-    s: S,
+pub(super) unsafe fn input_tiles<L: Lanes, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    s: L,
     from: *const f32,
     row_stride: usize,
     to: *mut f32,
     strides: Strides,
 ) {
     // Uninitialised on purpose: clearing it would cost as much as the transform.
-    let mut half_done = MaybeUninit::<[[S::V; IN]; IN]>::uninit();
-    let half = half_done.as_mut_ptr().cast::<S::V>();
+    let mut half_done = MaybeUninit::<[[L::V; IN]; IN]>::uninit();
+    let half = half_done.as_mut_ptr().cast::<L::V>();
     // SAFETY: the caller vouches for the rows and positions; `half` is written in full before it is read.
     unsafe {
         for i in 0..IN {
@@ -59,25 +59,25 @@ pub(super) unsafe fn input_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, co
     }
 }
 
-/// Takes the finished outputs of eight tiles.
-pub(super) trait Sink<S: Simd, const OUT: usize> {
-    /// Row `row` of all tiles: `8 * OUT` neighbouring outputs.
-    fn row(&mut self, s: S, row: usize, outputs: [S::V; OUT]);
+/// Takes the finished outputs of a vector of tiles.
+pub(super) trait Sink<L: Lanes, const OUT: usize> {
+    /// Row `row` of all tiles: neighbouring outputs.
+    fn row(&mut self, s: L, row: usize, outputs: [L::V; OUT]);
 }
 
-/// Transforms the products of eight neighbouring tiles back.
+/// Transforms the products of a vector of neighbouring tiles back.
 ///
 /// # Safety
-/// Eight floats at each position of both axes are readable at `from`.
+/// A vector at each position of both axes is readable at `from`.
 #[inline(always)]
-pub(super) unsafe fn output_tiles<S: Simd, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
-    s: S,
+pub(super) unsafe fn output_tiles<L: Lanes, T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
+    s: L,
     from: *const f32,
     position_stride: usize,
-    sink: &mut impl Sink<S, OUT>,
+    sink: &mut impl Sink<L, OUT>,
 ) {
-    let mut half_done = MaybeUninit::<[[S::V; IN]; OUT]>::uninit();
-    let half = half_done.as_mut_ptr().cast::<S::V>();
+    let mut half_done = MaybeUninit::<[[L::V; IN]; OUT]>::uninit();
+    let half = half_done.as_mut_ptr().cast::<L::V>();
     // SAFETY: the caller vouches for the positions; `half` is written in full before it is read.
     unsafe {
         for j in 0..T::POSITIONS {
