@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
+use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
+use crate::gemm::blocking::Parts;
 use crate::isa::Kernel;
 use crate::rows::{for_each_block, sum};
 use crate::simd::{LANES, Simd};
@@ -96,6 +98,18 @@ pub fn adaptive_window(index: usize, input: usize, output: usize) -> Range<usize
 }
 
 impl Pool2dShape {
+    /// Floats of whole vectors of windows, the last of which may hang over the padding.
+    fn padded_row(&self) -> usize {
+        self.out_width().next_multiple_of(LANES) * self.stride[1]
+            + (self.width + self.kernel[1]).next_multiple_of(2 * LANES)
+    }
+
+    fn column_windows(&self) -> Vec<Window> {
+        (0..self.out_width())
+            .map(|column| self.column_window(column))
+            .collect()
+    }
+
     fn check(&self, x: &[f32], y: &[f32]) {
         let planes = self.batch * self.channels;
         assert!(
@@ -232,17 +246,41 @@ impl Fold for Mean {
     }
 }
 
+/// As [`max_pool2d`], but threads share the rows of every plane: for maps that they wrote so.
+pub(crate) fn max_pool2d_by_rows(cpu: &Cpu, shape: &Pool2dShape, x: &[f32], y: &mut [f32]) {
+    /// Bands of rows.
+    const BANDS: usize = 8;
+    shape.check(x, y);
+    let (padded, columns) = (shape.padded_row(), shape.column_windows());
+    let (in_area, width) = (shape.height * shape.width, shape.out_width());
+    let bands = Parts::exactly(BANDS.min(shape.out_height()), shape.out_height(), 1);
+    let y = SharedMut::new(y);
+    cpu.parallel(bands.count(), &|band, _| {
+        let mut row = vec![Max::NEUTRAL; padded];
+        let rows = bands.range(band);
+        for plane in 0..shape.batch * shape.channels {
+            let first = (plane * shape.out_height() + rows.start) * width;
+            // SAFETY: bands have their own rows.
+            let y = unsafe { y.slice(first..first + rows.len() * width) };
+            cpu.isa().run(PoolPlane {
+                shape,
+                fold: &Max,
+                columns: &columns,
+                row: &mut row,
+                rows: rows.clone(),
+                x: &x[plane * in_area..][..in_area],
+                y,
+            });
+        }
+    });
+}
+
 fn pool<F: Fold>(cpu: &Cpu, shape: &Pool2dShape, fold: F, x: &[f32], y: &mut [f32]) {
     shape.check(x, y);
     let planes = shape.batch * shape.channels;
     let in_area = shape.height * shape.width;
     let out_area = shape.out_height() * shape.out_width();
-    // Whole vectors of windows, the last of which may hang over the padding.
-    let padded = shape.out_width().next_multiple_of(LANES) * shape.stride[1]
-        + (shape.width + shape.kernel[1]).next_multiple_of(2 * LANES);
-    let columns: Vec<Window> = (0..shape.out_width())
-        .map(|j| shape.column_window(j))
-        .collect();
+    let (padded, columns) = (shape.padded_row(), shape.column_windows());
     for_each_block(
         cpu,
         planes,
@@ -258,6 +296,7 @@ fn pool<F: Fold>(cpu: &Cpu, shape: &Pool2dShape, fold: F, x: &[f32], y: &mut [f3
                     fold: &fold,
                     columns: &columns,
                     row: &mut row,
+                    rows: 0..shape.out_height(),
                     x,
                     y,
                 });
@@ -273,6 +312,8 @@ struct PoolPlane<'a, F> {
     columns: &'a [Window],
     /// Neutral where there is padding, and for good.
     row: &'a mut [f32],
+    /// The output rows that `y` has.
+    rows: Range<usize>,
     x: &'a [f32],
     y: &'a mut [f32],
 }
@@ -285,8 +326,8 @@ impl<F: Fold> Kernel for PoolPlane<'_, F> {
         let (width, left) = (self.shape.width, self.shape.padding[1]);
         let ([_, taps], [_, stride]) = (self.shape.kernel, self.shape.stride);
         let out_width = self.columns.len();
-        for i in 0..self.shape.out_height() {
-            let rows = self.shape.row_window(i);
+        for (i, row) in self.rows.enumerate() {
+            let rows = self.shape.row_window(row);
             let lines = &self.x[rows.start * width..rows.end * width];
             fold_lines::<S, F>(s, lines, &mut self.row[left..][..width]);
             let y = &mut self.y[i * out_width..];

@@ -4,7 +4,7 @@ use super::packed::{PackedConv, conv2d};
 use super::shape::ConvShape;
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
-use crate::pool2d::{Pool2dShape, max_pool2d};
+use crate::pool2d::{Pool2dShape, max_pool2d_by_rows};
 
 /// `y = max_pool(activation(conv(x) + bias))`: the bits of both, one after the other, on each sample alone.
 ///
@@ -45,7 +45,7 @@ pub fn conv2d_max_pooled(
     for sample in 0..shape.batch {
         let x = &x[sample * one.in_len()..][..one.in_len()];
         conv2d(cpu, &one, weights, x, None, epilogue, map);
-        max_pool2d(cpu, &pool_one, map, &mut y[sample * pooled..][..pooled]);
+        max_pool2d_by_rows(cpu, &pool_one, map, &mut y[sample * pooled..][..pooled]);
     }
 }
 
@@ -56,6 +56,7 @@ mod tests {
     use super::*;
     use crate::activation::Activation;
     use crate::conv::{ConvAlgorithm, supports};
+    use crate::pool2d::max_pool2d;
     use crate::testing::numbers;
 
     proptest! {
