@@ -80,8 +80,18 @@ fn convolutional() -> Graph {
         count_include_pad: true,
     };
     let pooled = b.leaf("avg", mean, &[pooled]);
+    // A first layer as those of ResNets: its map is pooled at once.
+    let entry = b.conv2d("entry", x, Conv2d::new(3, 16, 7).stride(2).padding(3));
+    let entry = b.relu("entry_relu", entry);
+    let window = MaxPool2d {
+        kernel: 3,
+        stride: 2,
+        padding: 1,
+    };
+    let entry = b.leaf("entry_max", window, &[entry]);
     b.output("up", up);
     b.output("pooled", pooled);
+    b.output("entry", entry);
     b.finish().unwrap()
 }
 
@@ -302,6 +312,7 @@ fn rewrites_absorb_what_they_should() {
     assert_eq!(absorbed("squeeze"), ["gate"]);
     assert_eq!(absorbed("project"), ["scale", "add_2"]);
     assert_eq!(absorbed("up"), ["up_bn", "up_relu"]);
+    assert_eq!(absorbed("entry"), ["entry_relu", "entry_max"]);
     assert_eq!(recording.runs[0].steps.len(), infos.len());
     let total: u64 = infos.iter().map(|info| info.macs.unwrap()).sum();
     assert_eq!(

@@ -40,7 +40,7 @@ use crate::simd::{LANES, Simd};
 
 /// With fewer panels of tiles than this, threads share the channels too: the second figure is for filters that stay in the
 /// caches while several blocks of tiles read them.
-const FEW_PANELS: [usize; 2] = [8, 4];
+const FEW_PANELS: [usize; 2] = [6, 4];
 /// Most floats of such filters.
 const NEAR_FILTERS: usize = 1 << 20;
 /// Channels of a share, when threads share the channels.

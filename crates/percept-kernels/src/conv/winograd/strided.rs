@@ -37,9 +37,7 @@ unsafe fn load_columns<L: Lanes, const IN: usize>(s: L, row: *const f32) -> [L::
     let first = unsafe { s.load_split8(row) };
     let next = row.wrapping_add(8 * L::TILES);
     let mut columns = [first[0]; IN];
-    for j in 1..8 {
-        columns[j] = first[j];
-    }
+    columns[..8].copy_from_slice(&first);
     // The last columns of a tile are the first of its right neighbour.
     for j in 8..IN {
         // SAFETY: the caller vouches for these floats.
