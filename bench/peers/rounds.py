@@ -86,12 +86,21 @@ def ratio_interval(samples, subject, peer, resamples=2000):
     return ratios[int(0.025 * resamples)], ratios[int(0.975 * resamples)]
 
 
+def clock_of(subject):
+    """One thread is judged by the CPU time it used, which neighbours on the machine disturb least."""
+    return "cpu" if subject.threads == 1 else "wall"
+
+
 def compare(work, subject, peers, rounds, bar=None):
     """How many times faster than the fastest peer the subject is, and whether that clears the bar."""
-    # One thread is judged by the CPU time it used, which neighbours on the machine disturb least.
-    clock = "cpu" if subject.threads == 1 else "wall"
+    clock = clock_of(subject)
     versions, samples = interleave(subject, peers, f"{clock}_ms", rounds)
-    fastest = min((peer.name for peer in peers), key=lambda peer: median(samples, peer))
+    return judge(work, subject, [peer.name for peer in peers], clock, versions, samples, bar)
+
+
+def judge(work, subject, peers, clock, versions, samples, bar=None):
+    """What rounds say of the subject and the fastest of these peers."""
+    fastest = min(peers, key=lambda peer: median(samples, peer))
     low, high = ratio_interval(samples, subject.name, fastest)
     return {
         "work": work,
