@@ -3,8 +3,12 @@
 use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile};
+#[cfg(target_arch = "x86_64")]
+use super::gather::Pieces;
+#[cfg(target_arch = "x86_64")]
+use super::has_wide;
 use super::map::map_len;
-use super::tile::{NO_SUMS, TILE_GROUPS, TILE_ROWS, Tiles, lift};
+use super::tile::{NO_SUMS, Panel, READ_TOGETHER, TILE_GROUPS, TILE_ROWS, Tiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
 use crate::conv::ConvShape;
@@ -210,13 +214,61 @@ impl Job<'_> {
         panel * most..((panel + 1) * most).min(all)
     }
 
+    /// The quads of a panel where they lie in the input as tiles read them, so that nothing need be gathered.
+    fn in_place(&self, group: usize, pixels: &Range<usize>) -> Option<&[f32]> {
+        let (shape, quads) = (&self.quads, self.shape.group_in().div_ceil(4));
+        let is_plain = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0];
+        let is_whole = self.weights.order.run_len() == quads && !self.weights.tiles.lifts;
+        let (sample, first) = (
+            pixels.start / shape.in_pixels().max(1),
+            pixels.start % shape.in_pixels().max(1),
+        );
+        if !is_plain || !is_whole || first + pixels.len() > shape.in_pixels() {
+            return None;
+        }
+        let start = (sample * shape.in_channels + group * quads) * shape.in_pixels() + first;
+        let read = pixels.len().next_multiple_of(READ_TOGETHER);
+        let len = quads.checked_sub(1)? * shape.in_pixels() + read;
+        self.x.get(start..start + len)
+    }
+
     fn gather(&self, cpu: &Cpu, group: usize, panels: &Range<usize>, target: &mut [f32]) {
+        #[cfg(target_arch = "x86_64")]
+        if has_wide(cpu.isa()) && Pieces::supports(&self.quads) {
+            let mut pieces = Pieces::default();
+            for (panel, target) in self.gathered(group, panels, target) {
+                pieces.set(&self.quads, panel);
+                let quads = self.quads_of(group);
+                let lifts = self.weights.tiles.lifts;
+                // SAFETY: this CPU has the instructions.
+                unsafe { pieces.gather(&self.quads, self.x, quads, lifts, target) };
+            }
+            return;
+        }
         cpu.isa().run(Gather {
             job: self,
             group,
             panels,
             target,
         });
+    }
+
+    /// The panels that have to be gathered: their pixels and where they go.
+    fn gathered<'t>(
+        &self,
+        group: usize,
+        panels: &Range<usize>,
+        target: &'t mut [f32],
+    ) -> impl Iterator<Item = (Range<usize>, &'t mut [f32])> {
+        let panels = panels.clone().map(|panel| self.pixels(panel));
+        let all = panels.zip(target.chunks_mut(self.panel_len()));
+        all.filter(move |(pixels, _)| self.in_place(group, pixels).is_none())
+    }
+
+    /// The quads of channels that a group reads.
+    fn quads_of(&self, group: usize) -> Range<usize> {
+        let per_group = self.shape.group_in().div_ceil(4);
+        group * per_group..(group + 1) * per_group
     }
 
     /// Multiplies gathered panels with rows of the weights and finishes the sums.
@@ -240,30 +292,34 @@ impl Job<'_> {
             let a = &packed[row / TILE_ROWS * group_bytes..][..groups * group_bytes];
             let channel = group * self.shape.group_out() + row;
             let start = &weights.starts[channel..][..groups * TILE_ROWS];
-            for (panel, b) in panels.clone().zip(gathered.chunks(self.panel_len())) {
+            for (index, panel) in panels.clone().enumerate() {
                 let pixels = self.pixels(panel);
-                let width = pixels.len().next_multiple_of(LANES);
-                assert!(b.len() >= width * depth + LANES);
-                // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, with something to read
-                // behind the panel, and there are sums for the groups.
-                unsafe {
-                    tile(
-                        depth,
-                        a.as_ptr(),
-                        b.as_ptr().cast(),
-                        width,
-                        start.as_ptr(),
-                        sums.as_mut_ptr(),
-                    )
+                let (quads, stride) = match self.in_place(group, &pixels) {
+                    Some(quads) => (quads, self.shape.in_pixels()),
+                    None => (
+                        &gathered[index * self.panel_len()..],
+                        pixels.len().next_multiple_of(LANES),
+                    ),
                 };
-                cpu.isa().run(FinishTile {
+                let read = pixels.len().next_multiple_of(READ_TOGETHER);
+                assert!(depth == 0 || quads.len() >= (depth - 1) * stride + read);
+                let b = Panel {
+                    quads: quads.as_ptr().cast(),
+                    stride,
+                    pixels: pixels.len(),
+                };
+                // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, the pixels in whole runs, as
+                // asserted above, and there are sums for the groups.
+                unsafe { tile(depth, a.as_ptr(), b, start.as_ptr(), sums.as_mut_ptr()) };
+                let finish = FinishTile {
                     finish: &self.finish,
                     sums: &sums[..groups],
                     channel,
                     channels: self.shape.out_channels,
                     out_pixels: self.shape.out_pixels(),
                     pixels,
-                });
+                };
+                finish.finish(cpu.isa());
             }
             row += groups * TILE_ROWS;
         }
@@ -289,13 +345,10 @@ impl Kernel for Gather<'_> {
             panels,
             target,
         } = self;
-        let shape = &job.quads;
-        let per_group = job.shape.group_in().div_ceil(4);
-        let channels = group * per_group..(group + 1) * per_group;
         let mut plan = PanelPlan::default();
-        for (panel, target) in panels.clone().zip(target.chunks_mut(job.panel_len())) {
-            plan.set(shape, job.pixels(panel));
-            plan.pack(s, shape, job.x, None, channels.clone(), target);
+        for (pixels, target) in job.gathered(group, panels, target) {
+            plan.set(&job.quads, pixels);
+            plan.pack(s, &job.quads, job.x, None, job.quads_of(group), target);
             if job.weights.tiles.lifts {
                 lift(bytemuck::cast_slice_mut(target));
             }

@@ -12,6 +12,8 @@
 mod conv;
 mod depthwise;
 mod finish;
+#[cfg(target_arch = "x86_64")]
+mod gather;
 mod linear;
 mod map;
 mod pool;
@@ -25,6 +27,9 @@ mod winograd;
 
 #[cfg(test)]
 mod tests;
+
+#[cfg(target_arch = "x86_64")]
+use crate::isa::Isa;
 
 pub use conv::{ByteConv, byte_conv2d};
 pub use depthwise::{ByteDepthwise, byte_depthwise_conv2d};
@@ -40,3 +45,12 @@ pub(crate) use tile::{ROW_OUTPUTS, ROW_TILE};
 pub use transposed::spread_taps;
 pub use weights::{ByteWeights, QuadOrder};
 pub use winograd::{ByteWinograd, byte_winograd};
+
+/// Whether kernels on bytes take vectors of 512 bits.
+#[cfg(target_arch = "x86_64")]
+fn has_wide(isa: Isa) -> bool {
+    isa.has_byte_dots()
+        && is_x86_feature_detected!("avx512f")
+        && is_x86_feature_detected!("avx512bw")
+        && is_x86_feature_detected!("avx512vnni")
+}

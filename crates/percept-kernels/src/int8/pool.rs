@@ -21,18 +21,33 @@ pub fn max_pool_quads(cpu: &Cpu, shape: &Pool2dShape, x: &[i8], y: &mut [i8]) {
     );
     assert_eq!(y.len(), quads * out_len, "length of the output");
     let y = SharedMut::new(y);
-    cpu.parallel(quads, &|quad, _| {
+    // From the first column that a window looks at, padding included, to the last one.
+    let line = shape.padding[1] + shape.width;
+    let reach = shape.out_width().saturating_sub(1) * shape.stride[1] + shape.kernel[1];
+    cpu.parallel(quads, &|quad, scratch| {
         // SAFETY: each quad of channels has its own map.
         let y = unsafe { y.slice(quad * out_len..(quad + 1) * out_len) };
-        let x = &x[quad * in_len..][..in_len];
-        cpu.isa().run(MaxPool { shape, x, y });
+        let [line, taken] = scratch.bytes([4 * line.max(reach), 4 * shape.out_width()]);
+        line.fill(i8::MIN);
+        cpu.isa().run(MaxPool {
+            shape,
+            x: &x[quad * in_len..][..in_len],
+            y,
+            line,
+            taken,
+        });
     });
 }
 
+/// The rows of each window first, then the columns of what they leave.
 struct MaxPool<'a> {
     shape: &'a Pool2dShape,
     x: &'a [i8],
     y: &'a mut [i8],
+    /// The largest bytes of some rows, the smallest byte where padding is.
+    line: &'a mut [i8],
+    /// Room for a quad for each output column.
+    taken: &'a mut [i8],
 }
 
 impl Kernel for MaxPool<'_> {
@@ -40,22 +55,46 @@ impl Kernel for MaxPool<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) {
-        let MaxPool { shape, x, y } = self;
-        let (x, width) = (x.as_chunks::<4>().0, shape.out_width());
+        let MaxPool {
+            shape,
+            x,
+            y,
+            line,
+            taken,
+        } = self;
+        let (width, stride) = (shape.out_width(), shape.stride[1]);
         for (row, y) in y.chunks_exact_mut(4 * width.max(1)).enumerate() {
-            let rows = shape.row_window(row);
-            for (column, y) in y.as_chunks_mut::<4>().0.iter_mut().enumerate() {
-                let columns = shape.column_window(column);
-                let mut largest = [i8::MIN; 4];
-                for row in rows.inside() {
-                    for quad in &x[row * shape.width..][columns.inside()] {
-                        for lane in 0..4 {
-                            largest[lane] = largest[lane].max(quad[lane]);
-                        }
+            let inside = &mut line[4 * shape.padding[1]..][..4 * shape.width];
+            inside.fill(i8::MIN);
+            for row in shape.row_window(row).inside() {
+                take_larger(inside, &x[4 * row * shape.width..][..4 * shape.width]);
+            }
+            y.fill(i8::MIN);
+            let quads = line.as_chunks::<4>().0;
+            for column in 0..shape.kernel[1] {
+                let quads = quads[column..].iter();
+                let taken = taken.as_chunks_mut::<4>().0;
+                // Spelled out, so that the loops over the common strides are short.
+                match stride {
+                    1 => taken.iter_mut().zip(quads).for_each(|(t, q)| *t = *q),
+                    2 => {
+                        let quads = quads.step_by(2);
+                        taken.iter_mut().zip(quads).for_each(|(t, q)| *t = *q);
+                    }
+                    _ => {
+                        let quads = quads.step_by(stride);
+                        taken.iter_mut().zip(quads).for_each(|(t, q)| *t = *q);
                     }
                 }
-                *y = largest;
+                take_larger(y, taken.as_flattened());
             }
         }
+    }
+}
+
+#[inline(always)]
+fn take_larger(largest: &mut [i8], bytes: &[i8]) {
+    for (largest, &byte) in largest.iter_mut().zip(bytes) {
+        *largest = byte.max(*largest);
     }
 }

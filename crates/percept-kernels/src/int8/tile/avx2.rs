@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{
-    GroupSums, Operands, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
+    GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
     WORD_COLUMNS, Width, WordSums,
 };
 
@@ -77,23 +77,20 @@ fn add_two(sum: __m256i, positive: [__m256i; 2], signed: [__m256i; 2]) -> __m256
 unsafe fn panel_quads(
     depth: usize,
     a: *const u8,
-    b: *const u8,
-    pixels: usize,
+    b: Panel,
     start: *const i32,
     sums: *mut GroupSums,
 ) {
-    let mut pixel = 0;
-    while pixel < pixels {
+    for pixel in (0..b.pixels).step_by(16) {
         // SAFETY: the parts lie side by side in what the caller gives.
         unsafe {
-            let (b, sums) = (b.add(4 * pixel), sums.cast::<i32>().add(pixel));
-            if pixels - pixel >= 16 {
-                quads::<2>(depth, a, b, pixels, start, sums);
+            let (part, sums) = (b.quads.add(4 * pixel), sums.cast::<i32>().add(pixel));
+            if b.pixels - pixel > 8 {
+                quads::<2>(depth, a, part, b.stride, start, sums);
             } else {
-                quads::<1>(depth, a, b, pixels, start, sums);
+                quads::<1>(depth, a, part, b.stride, start, sums);
             }
         }
-        pixel += 16;
     }
 }
 
@@ -104,7 +101,7 @@ unsafe fn quads<const VECTORS: usize>(
     depth: usize,
     a: *const u8,
     b: *const u8,
-    pixels: usize,
+    stride: usize,
     start: *const i32,
     sums: *mut i32,
 ) {
@@ -118,7 +115,7 @@ unsafe fn quads<const VECTORS: usize>(
             for j in 0..VECTORS {
                 columns[j] = [
                     _mm256_loadu_si256(b.add(8 * j).cast()),
-                    _mm256_loadu_si256(b.add(pixels + 8 * j).cast()),
+                    _mm256_loadu_si256(b.add(stride + 8 * j).cast()),
                 ];
             }
             for i in 0..TILE_ROWS {
@@ -131,7 +128,7 @@ unsafe fn quads<const VECTORS: usize>(
                 }
             }
             a = a.add(2 * TILE_ROWS);
-            b = b.add(2 * pixels);
+            b = b.add(2 * stride);
         }
     }
     // SAFETY: the caller gives the sums of a group.
@@ -173,18 +170,17 @@ pub(super) unsafe fn store_panel<const VECTORS: usize>(
 unsafe fn panel_chain(
     depth: usize,
     a: *const u8,
-    b: *const u8,
-    pixels: usize,
+    b: Panel,
     start: *const i32,
     sums: *mut GroupSums,
 ) {
-    for pixel in (0..pixels).step_by(8) {
+    for pixel in (0..b.pixels).step_by(8) {
         // SAFETY: the caller gives 4 sums to start from.
         let mut tile = unsafe { start_panel::<1>(start) };
         for k in 0..depth {
             // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
             unsafe {
-                let column = b.cast::<i32>().add(k * pixels + pixel);
+                let column = b.quads.cast::<i32>().add(k * b.stride + pixel);
                 let column = _mm256_loadu_si256(column.cast());
                 let a = a.cast::<i32>().add(k * TILE_ROWS);
                 for i in 0..TILE_ROWS {
@@ -265,17 +261,16 @@ unsafe fn rows<const ROWS: usize, const BOUNDED: bool>(
 unsafe fn panel_words(
     depth: usize,
     a: *const u8,
-    b: *const u8,
-    pixels: usize,
+    b: Panel,
     start: *const i32,
     sums: *mut GroupSums,
 ) {
-    for pixel in (0..pixels).step_by(8) {
+    for pixel in (0..b.pixels).step_by(8) {
         let mut tile = [[_mm256_setzero_si256(); 2]; TILE_ROWS];
         for k in 0..depth {
             // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
             unsafe {
-                let from = b.cast::<i32>().add(k * pixels + pixel);
+                let from = b.quads.cast::<i32>().add(k * b.stride + pixel);
                 let columns = [
                     _mm256_cvtepi8_epi16(_mm_loadu_si128(from.cast())),
                     _mm256_cvtepi8_epi16(_mm_loadu_si128(from.add(4).cast())),

@@ -64,17 +64,25 @@ pub(crate) enum Width {
     Word,
 }
 
-/// `sums = start + a · b` for groups of 4 rows, over `depth` quads of a panel of `pixels`, whole vectors of 8.
+/// Pixels that lie side by side, so many quads deep as a tile is told.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Panel {
+    /// Their first quads.
+    pub(crate) quads: *const u8,
+    /// Quads from those to the next ones.
+    pub(crate) stride: usize,
+    /// How many they are.
+    pub(crate) pixels: usize,
+}
+
+/// Pixels that a tile may read together, and so what must be readable from the first of a panel on is whole runs of them.
+pub(crate) const READ_TOGETHER: usize = 16;
+
+/// `sums = start + a · b` for groups of 4 rows, over `depth` quads of a panel.
 ///
-/// Groups of `a` follow one another, and so do their starts. What lies 8 quads behind `b` must be readable.
-pub(crate) type PanelTile = unsafe fn(
-    depth: usize,
-    a: *const u8,
-    b: *const u8,
-    pixels: usize,
-    start: *const i32,
-    sums: *mut GroupSums,
-);
+/// Groups of `a` follow one another, and so do their starts. Whole runs of [`READ_TOGETHER`] pixels must be readable at each depth.
+pub(crate) type PanelTile =
+    unsafe fn(depth: usize, a: *const u8, b: Panel, start: *const i32, sums: *mut GroupSums);
 
 /// `sums = start + rows · b` for panels of 16 outputs, over `depth` quads. Panels of `b` follow one another, and so do their starts.
 pub(crate) type RowTile = unsafe fn(

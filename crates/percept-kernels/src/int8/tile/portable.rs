@@ -1,8 +1,8 @@
 //! Tiles in plain arithmetic.
 
 use super::{
-    GroupSums, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles, WORD_COLUMNS,
-    Width, WordSums,
+    GroupSums, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
+    WORD_COLUMNS, Width, WordSums,
 };
 
 pub(super) const TILES: Tiles = Tiles {
@@ -22,24 +22,18 @@ fn dot(a: [i8; 4], b: [i8; 4]) -> i32 {
     sum
 }
 
-unsafe fn panel(
-    depth: usize,
-    a: *const u8,
-    b: *const u8,
-    pixels: usize,
-    start: *const i32,
-    sums: *mut GroupSums,
-) {
+unsafe fn panel(depth: usize, a: *const u8, panel: Panel, start: *const i32, sums: *mut GroupSums) {
     const VECTOR: usize = 8;
-    let (a, b) = (a.cast::<[[i8; 4]; TILE_ROWS]>(), b.cast::<[i8; 4]>());
-    for pixel in (0..pixels).step_by(VECTOR) {
+    let a = a.cast::<[[i8; 4]; TILE_ROWS]>();
+    let b = panel.quads.cast::<[i8; 4]>();
+    for pixel in (0..panel.pixels).step_by(VECTOR) {
         // SAFETY: the caller gives 4 sums to start from.
         let start = unsafe { start.cast::<[i32; TILE_ROWS]>().read() };
         let mut tile = start.map(|start| [start; VECTOR]);
         for k in 0..depth {
             // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
             let (a, b) = unsafe {
-                let b = b.add(k * pixels + pixel).cast::<[[i8; 4]; VECTOR]>();
+                let b = b.add(k * panel.stride + pixel).cast::<[[i8; 4]; VECTOR]>();
                 (a.add(k).read(), &*b)
             };
             for i in 0..TILE_ROWS {

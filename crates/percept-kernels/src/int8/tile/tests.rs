@@ -64,13 +64,17 @@ fn panel_sums(
         .collect();
     // Something to read behind the panel.
     let mut b = lifted(tiles, pixels);
-    b.resize(b.len() + 32, 99);
+    b.resize(b.len() + 4 * READ_TOGETHER, 99);
     let mut sums = [[7; TILE_ROWS * TILE_PIXELS + 8]; TILE_GROUPS];
     let (tile, taken) = tiles.panel(groups);
     // SAFETY: the operands are `depth` quads deep.
     unsafe {
-        let (b, sums) = (b.as_ptr().cast(), sums.as_mut_ptr());
-        tile(depth, a.as_ptr(), b, columns, starts.as_ptr(), sums);
+        let b = Panel {
+            quads: b.as_ptr().cast(),
+            stride: columns,
+            pixels: columns,
+        };
+        tile(depth, a.as_ptr(), b, starts.as_ptr(), sums.as_mut_ptr());
     }
     let mut both = [Vec::new(), Vec::new()];
     for i in 0..taken * TILE_ROWS {
@@ -141,7 +145,7 @@ fn sums_are_exact() {
         ] {
             for (name, tiles) in all(operands) {
                 for (groups, columns) in (1..=TILE_GROUPS)
-                    .flat_map(|groups| (8..=tiles.pixels).step_by(8).map(move |n| (groups, n)))
+                    .flat_map(|groups| (1..=tiles.pixels).map(move |n| (groups, n)))
                 {
                     let weights = bytes(1, groups * depth * 16, -limit, limit);
                     let pixels = bytes(2, depth * columns * 4, lowest, 127);
@@ -182,9 +186,11 @@ fn nothing_overflows_when_every_term_aligns() {
             for (name, tiles) in all(operands) {
                 let inputs = vec![input; DEPTH * 4 * TILE_PIXELS];
                 let rows = repeated(TILE_ROWS).repeat(TILE_GROUPS);
-                let [got, expected] =
-                    panel_sums(&tiles, TILE_GROUPS, &rows, &inputs, DEPTH, tiles.pixels);
-                assert_eq!(got, expected, "{name} {operands:?} {sign}");
+                for columns in [1, 4, 8, tiles.pixels] {
+                    let [got, expected] =
+                        panel_sums(&tiles, TILE_GROUPS, &rows, &inputs, DEPTH, columns);
+                    assert_eq!(got, expected, "{name} {operands:?} {sign} {columns}");
+                }
                 let outputs = repeated(ROW_OUTPUTS).repeat(ROW_PANELS);
                 let [got, expected] = row_sums(&tiles, ROW_PANELS, &outputs, &inputs, DEPTH, 6);
                 assert_eq!(got, expected, "{name} {operands:?} {sign} rows");

@@ -29,8 +29,8 @@ pub(super) mod wide {
     use std::arch::x86_64::*;
 
     use super::super::{
-        GroupSums, Operands, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
-        WORD_COLUMNS, Width, WordSums,
+        GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS,
+        Tiles, WORD_COLUMNS, Width, WordSums,
     };
 
     const LANES: usize = 16;
@@ -52,17 +52,19 @@ pub(super) mod wide {
     unsafe fn panel<const GROUPS: usize>(
         depth: usize,
         a: *const u8,
-        b: *const u8,
-        pixels: usize,
+        b: Panel,
         start: *const i32,
         sums: *mut GroupSums,
     ) {
         // SAFETY: passed on from the caller.
         unsafe {
-            match pixels.div_ceil(LANES) {
-                1 => vectors::<GROUPS, 1>(depth, a, b, pixels, start, sums),
-                2 => vectors::<GROUPS, 2>(depth, a, b, pixels, start, sums),
-                _ => vectors::<GROUPS, 3>(depth, a, b, pixels, start, sums),
+            match b.pixels {
+                1 => few::<GROUPS, 1>(depth, a, b, start, sums),
+                2..=4 => few::<GROUPS, 4>(depth, a, b, start, sums),
+                5..=8 => few::<GROUPS, 8>(depth, a, b, start, sums),
+                9..=16 => vectors::<GROUPS, 1>(depth, a, b, start, sums),
+                17..=32 => vectors::<GROUPS, 2>(depth, a, b, start, sums),
+                _ => vectors::<GROUPS, 3>(depth, a, b, start, sums),
             }
         }
     }
@@ -72,8 +74,7 @@ pub(super) mod wide {
     unsafe fn vectors<const GROUPS: usize, const VECTORS: usize>(
         depth: usize,
         a: *const u8,
-        b: *const u8,
-        pixels: usize,
+        b: Panel,
         start: *const i32,
         sums: *mut GroupSums,
     ) {
@@ -86,13 +87,18 @@ pub(super) mod wide {
             }
         }
         let group = depth * TILE_ROWS;
-        let (mut a, mut b) = (a.cast::<i32>(), b.cast::<i32>());
+        let (mut a, mut quads) = (a.cast::<i32>(), b.quads.cast::<i32>());
         for _ in 0..depth {
-            // SAFETY: the caller gives `depth` quads of each group and of the panel, and something to read behind it.
+            // What is multiplied next has to come from far: each weight is read once for a whole map.
+            for g in 0..GROUPS {
+                let next = a.wrapping_add((GROUPS + g) * group);
+                _mm_prefetch::<_MM_HINT_T0>(next.cast());
+            }
+            // SAFETY: the caller gives `depth` quads of each group, and of whole vectors of pixels.
             unsafe {
                 let mut columns = [_mm512_setzero_si512(); VECTORS];
                 for j in 0..VECTORS {
-                    columns[j] = _mm512_loadu_si512(b.add(LANES * j).cast());
+                    columns[j] = _mm512_loadu_si512(quads.add(LANES * j).cast());
                 }
                 for g in 0..GROUPS {
                     for i in 0..TILE_ROWS {
@@ -104,7 +110,7 @@ pub(super) mod wide {
                     }
                 }
                 a = a.add(TILE_ROWS);
-                b = b.add(pixels);
+                quads = quads.add(b.stride);
             }
         }
         for g in 0..GROUPS {
@@ -114,6 +120,70 @@ pub(super) mod wide {
                     unsafe {
                         let to = sums.add(g).cast::<i32>().add(i * TILE_PIXELS + LANES * j);
                         _mm512_storeu_si512(to.cast(), tile[g][i][j]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Up to 8 pixels, which would leave most of a vector empty: four rows of weights, four quads deep, are a vector instead.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    unsafe fn few<const GROUPS: usize, const PIXELS: usize>(
+        depth: usize,
+        a: *const u8,
+        b: Panel,
+        start: *const i32,
+        sums: *mut GroupSums,
+    ) {
+        const DEEP: usize = LANES / TILE_ROWS;
+        // Pixel p of each depth, four times: lanes 0..16 and 16..32 are those of two vectors of 8 pixels.
+        let first = _mm512_setr_epi32(0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24);
+        let mut tile = [[_mm512_setzero_si512(); PIXELS]; GROUPS];
+        let (a, quads) = (a.cast::<i32>(), b.quads.cast::<i32>());
+        for k in (0..depth).step_by(DEEP) {
+            let deep = (depth - k).min(DEEP);
+            let mask = (u32::MAX >> (32 - TILE_ROWS * deep)) as __mmask16;
+            // Weights behind the last one are zero, so any depth will do for the pixels.
+            let at = |d: usize| {
+                // SAFETY: the caller gives 16 pixels at each depth.
+                unsafe { _mm256_loadu_si256(quads.add((k + d.min(deep - 1)) * b.stride).cast()) }
+            };
+            let pair = |d: usize| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(at(d)), at(d + 1));
+            let (low, high) = (pair(0), pair(2));
+            let mut rows = [_mm512_setzero_si512(); GROUPS];
+            for g in 0..GROUPS {
+                let from = a.wrapping_add((g * depth + k) * TILE_ROWS);
+                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(GROUPS * depth * TILE_ROWS).cast());
+                // SAFETY: the caller gives `depth` quads of each group, and nothing outside of the mask is read.
+                rows[g] = unsafe { _mm512_maskz_loadu_epi32(mask, from) };
+            }
+            for p in 0..PIXELS {
+                let order = _mm512_add_epi32(first, _mm512_set1_epi32(p as i32));
+                let pixel = _mm512_permutex2var_epi32(low, order, high);
+                for g in 0..GROUPS {
+                    tile[g][p] = _mm512_dpbusd_epi32(tile[g][p], pixel, rows[g]);
+                }
+            }
+        }
+        for g in 0..GROUPS {
+            for p in 0..PIXELS {
+                let halves = _mm256_add_epi32(
+                    _mm512_castsi512_si256(tile[g][p]),
+                    _mm512_extracti64x4_epi64::<1>(tile[g][p]),
+                );
+                let four = _mm_add_epi32(
+                    _mm256_castsi256_si128(halves),
+                    _mm256_extracti128_si256::<1>(halves),
+                );
+                let mut four_sums = [0; TILE_ROWS];
+                // SAFETY: the caller gives 4 sums a group to start from, and the sums of each group.
+                unsafe {
+                    let start = _mm_loadu_si128(start.add(g * TILE_ROWS).cast());
+                    let to = four_sums.as_mut_ptr().cast();
+                    _mm_storeu_si128(to, _mm_add_epi32(four, start));
+                    for (i, sum) in four_sums.into_iter().enumerate() {
+                        *sums.add(g).cast::<i32>().add(i * TILE_PIXELS + p) = sum;
                     }
                 }
             }
@@ -216,8 +286,8 @@ pub(super) mod narrow {
 
     use super::super::avx2;
     use super::super::{
-        GroupSums, Operands, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_ROWS, Tiles, WORD_COLUMNS,
-        Width, WordSums,
+        GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_ROWS, Tiles,
+        WORD_COLUMNS, Width, WordSums,
     };
 
     const LANES: usize = 8;
@@ -233,17 +303,10 @@ pub(super) mod narrow {
     }
 
     #[target_feature(enable = "avx2,avxvnni")]
-    unsafe fn panel(
-        depth: usize,
-        a: *const u8,
-        b: *const u8,
-        pixels: usize,
-        start: *const i32,
-        sums: *mut GroupSums,
-    ) {
+    unsafe fn panel(depth: usize, a: *const u8, b: Panel, start: *const i32, sums: *mut GroupSums) {
         // SAFETY: passed on from the caller.
         unsafe {
-            match pixels.div_ceil(LANES) {
+            match b.pixels.div_ceil(LANES) {
                 1 => vectors::<1>(depth, a, b, start, sums),
                 2 => vectors::<2>(depth, a, b, start, sums),
                 _ => vectors::<3>(depth, a, b, start, sums),
@@ -256,19 +319,19 @@ pub(super) mod narrow {
     unsafe fn vectors<const VECTORS: usize>(
         depth: usize,
         a: *const u8,
-        b: *const u8,
+        b: Panel,
         start: *const i32,
         sums: *mut GroupSums,
     ) {
         // SAFETY: the caller gives 4 sums to start from.
         let mut tile = unsafe { avx2::start_panel::<VECTORS>(start) };
-        let (mut a, mut b) = (a.cast::<i32>(), b.cast::<__m256i>());
+        let (mut a, mut quads) = (a.cast::<i32>(), b.quads.cast::<i32>());
         for _ in 0..depth {
             // SAFETY: the caller gives `depth` quads of 4 rows and of the panel.
             unsafe {
                 let mut columns = [_mm256_setzero_si256(); VECTORS];
                 for j in 0..VECTORS {
-                    columns[j] = _mm256_loadu_si256(b.add(j));
+                    columns[j] = _mm256_loadu_si256(quads.add(LANES * j).cast());
                 }
                 for i in 0..TILE_ROWS {
                     let row = _mm256_set1_epi32(a.add(i).read_unaligned());
@@ -277,7 +340,7 @@ pub(super) mod narrow {
                     }
                 }
                 a = a.add(TILE_ROWS);
-                b = b.add(VECTORS);
+                quads = quads.add(b.stride);
             }
         }
         // SAFETY: the caller gives the sums of a group.

@@ -1,0 +1,185 @@
+//! What happens to finished sums: scale, bias, residual, activation, and the way to bytes or floats.
+
+mod columns;
+mod rows;
+mod tile;
+#[cfg(target_arch = "x86_64")]
+mod wide;
+
+use super::scale::ByteScale;
+use crate::activation::Activation;
+use crate::aligned::SharedMut;
+use crate::simd::LANES;
+
+pub(super) use columns::TileRun;
+pub(super) use rows::FinishRows;
+pub(super) use tile::FinishTile;
+
+/// `y = activation(sum · input scale · weight scale + bias + residual)`.
+#[derive(Clone, Copy, Debug)]
+pub struct ByteEpilogue<'a> {
+    /// What a step of the input stands for.
+    pub input_scale: f32,
+    /// One value for each output channel.
+    pub bias: Option<&'a [f32]>,
+    /// Added element by element; has the output's shape.
+    pub residual: Option<Addend<'a>>,
+    /// Applied last.
+    pub activation: Activation,
+}
+
+/// A residual: floats in their own layout, or bytes in theirs with what a step stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Addend<'a> {
+    /// Floats.
+    Floats(&'a [f32]),
+    /// Bytes.
+    Bytes(&'a [i8], f32),
+}
+
+/// Where results go.
+#[derive(Debug)]
+pub enum ByteOutput<'a> {
+    /// As floats, in their own layout: maps NCHW, rows as they are.
+    Floats(&'a mut [f32]),
+    /// As bytes of this scale: maps in quads, rows filled up to whole quads.
+    Bytes(&'a mut [i8], ByteScale),
+}
+
+impl ByteOutput<'_> {
+    /// The same, to write to once more.
+    pub(super) fn again(&mut self) -> ByteOutput<'_> {
+        match self {
+            ByteOutput::Floats(y) => ByteOutput::Floats(y),
+            ByteOutput::Bytes(y, scale) => ByteOutput::Bytes(y, *scale),
+        }
+    }
+}
+
+impl ByteEpilogue<'_> {
+    /// Panics when a slice does not have its length; `floats` and `bytes` are those of the output in either form.
+    pub(super) fn check(
+        &self,
+        output: &ByteOutput<'_>,
+        channels: usize,
+        floats: usize,
+        bytes: usize,
+    ) {
+        if let Some(bias) = self.bias {
+            assert_eq!(bias.len(), channels, "length of the bias");
+        }
+        match self.residual {
+            Some(Addend::Floats(values)) => assert_eq!(values.len(), floats, "residual's length"),
+            Some(Addend::Bytes(values, _)) => assert_eq!(values.len(), bytes, "residual's length"),
+            None => {}
+        }
+        match output {
+            ByteOutput::Floats(y) => assert_eq!(y.len(), floats, "length of the output"),
+            ByteOutput::Bytes(y, _) => assert_eq!(y.len(), bytes, "length of the output"),
+        }
+    }
+}
+
+/// An output that parallel blocks write disjoint parts of.
+enum SharedOutput<'a> {
+    Floats(SharedMut<'a, f32>),
+    /// With the smallest byte that the activation leaves.
+    Bytes(SharedMut<'a, i8>, ByteScale, f32),
+}
+
+/// How sums become results, for one call.
+pub(super) struct Finish<'a> {
+    /// Input scale times weight scale, for each output channel, filled up to whole tiles.
+    factors: Vec<f32>,
+    /// Filled up in the same way.
+    bias: Vec<f32>,
+    residual: Option<Addend<'a>>,
+    activation: Activation,
+    output: SharedOutput<'a>,
+}
+
+impl<'a> Finish<'a> {
+    /// For weights of these scales, in tiles of so many channels.
+    pub(super) fn new(
+        epilogue: &ByteEpilogue<'a>,
+        scales: &[f32],
+        together: usize,
+        output: ByteOutput<'a>,
+    ) -> Self {
+        let len = scales.len().next_multiple_of(together);
+        let factor = |scale: &f32| scale * epilogue.input_scale;
+        let mut factors: Vec<f32> = scales.iter().map(factor).collect();
+        factors.resize(len, 0.0);
+        let mut bias = epilogue.bias.unwrap_or(&[]).to_vec();
+        bias.resize(len, 0.0);
+        // Bytes are cut off anyway: a ReLU is where.
+        let (activation, output) = match (epilogue.activation, output) {
+            (activation, ByteOutput::Floats(y)) => {
+                (activation, SharedOutput::Floats(SharedMut::new(y)))
+            }
+            (Activation::Relu, ByteOutput::Bytes(y, scale)) => (
+                Activation::Identity,
+                SharedOutput::Bytes(SharedMut::new(y), scale, 0.0),
+            ),
+            (activation, ByteOutput::Bytes(y, scale)) => (
+                activation,
+                SharedOutput::Bytes(SharedMut::new(y), scale, scale.lowest()),
+            ),
+        };
+        Finish {
+            factors,
+            bias,
+            residual: epilogue.residual,
+            activation,
+            output,
+        }
+    }
+}
+
+/// What is left to do where results are bytes, nothing is added and no curved activation applied.
+pub(super) struct PlainBytes<'a> {
+    pub(super) factors: &'a [f32],
+    pub(super) bias: &'a [f32],
+    /// Steps of the output to the unit.
+    pub(super) per_unit: f32,
+    /// The smallest byte.
+    pub(super) lowest: f32,
+    pub(super) y: &'a SharedMut<'a, i8>,
+}
+
+impl Finish<'_> {
+    /// When that is all.
+    pub(super) fn plain(&self) -> Option<PlainBytes<'_>> {
+        let is_plain = self.residual.is_none() && self.activation == Activation::Identity;
+        match &self.output {
+            SharedOutput::Bytes(y, scale, lowest) if is_plain => Some(PlainBytes {
+                factors: &self.factors,
+                bias: &self.bias,
+                per_unit: 1.0 / scale.scale,
+                lowest: *lowest,
+                y,
+            }),
+            _ => None,
+        }
+    }
+}
+
+#[inline(always)]
+pub(super) fn read_quads(bytes: &[i8]) -> [[i8; 4]; LANES] {
+    if let Some(whole) = bytes.first_chunk::<{ 4 * LANES }>() {
+        return bytemuck::cast(*whole);
+    }
+    let mut quads = [[0; 4]; LANES];
+    quads.as_flattened_mut()[..bytes.len()].copy_from_slice(bytes);
+    quads
+}
+
+#[inline(always)]
+pub(super) fn write_quads(quads: [[i8; 4]; LANES], to: &mut [i8]) {
+    if let Some(whole) = to.first_chunk_mut::<{ 4 * LANES }>() {
+        *whole = bytemuck::cast(quads);
+    } else {
+        let len = to.len();
+        to.copy_from_slice(&quads.as_flattened()[..len]);
+    }
+}

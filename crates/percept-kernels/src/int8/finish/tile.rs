@@ -1,0 +1,270 @@
+//! Tiles of sums: four channels of up to 48 pixels.
+
+use std::ops::Range;
+
+#[cfg(target_arch = "x86_64")]
+use super::wide;
+use super::{Addend, Finish, SharedOutput, read_quads, write_quads};
+use crate::activation::Activation;
+#[cfg(target_arch = "x86_64")]
+use crate::int8::has_wide;
+use crate::int8::tile::{GroupSums, TILE_PIXELS, TILE_ROWS};
+use crate::isa::{Isa, Kernel};
+use crate::simd::{LANES, Simd};
+
+/// Part of a panel: pixels that lie side by side.
+#[derive(Clone, Copy)]
+pub(super) struct PixelRun {
+    /// First column in the tile.
+    pub(super) column: usize,
+    pub(super) len: usize,
+    /// The first pixel, within its sample.
+    pixel: usize,
+    sample: usize,
+}
+
+impl PixelRun {
+    /// The runs of a part of the pixels that are numbered over all samples.
+    fn of(pixels: Range<usize>, per_sample: usize) -> impl Iterator<Item = PixelRun> {
+        let mut next = pixels.start;
+        std::iter::from_fn(move || {
+            if next >= pixels.end {
+                return None;
+            }
+            let (sample, pixel) = (next / per_sample, next % per_sample);
+            let run = PixelRun {
+                column: next - pixels.start,
+                len: (per_sample - pixel).min(pixels.end - next),
+                pixel,
+                sample,
+            };
+            next += run.len;
+            Some(run)
+        })
+    }
+}
+
+/// Finishes the tiles of some groups of 4 channels, the first at `channel`, over a panel of pixels that are numbered over all
+/// samples.
+pub(in crate::int8) struct FinishTile<'a> {
+    pub(in crate::int8) finish: &'a Finish<'a>,
+    pub(in crate::int8) sums: &'a [GroupSums],
+    pub(in crate::int8) channel: usize,
+    /// Channels of the output.
+    pub(in crate::int8) channels: usize,
+    /// Pixels of a channel.
+    pub(in crate::int8) out_pixels: usize,
+    pub(in crate::int8) pixels: Range<usize>,
+}
+
+impl FinishTile<'_> {
+    /// Finishes them by the fastest way of this CPU.
+    pub(in crate::int8) fn finish(self, isa: Isa) {
+        #[cfg(target_arch = "x86_64")]
+        if has_wide(isa) {
+            // SAFETY: this CPU has the instructions, and blocks have their own pixels or channels.
+            let finished = unsafe { wide::finish(&self) };
+            if finished {
+                return;
+            }
+        }
+        isa.run(self);
+    }
+
+    /// The parts of the panel that lie side by side.
+    #[inline(always)]
+    pub(super) fn runs(&self) -> impl Iterator<Item = PixelRun> + use<> {
+        PixelRun::of(self.pixels.clone(), self.out_pixels)
+    }
+
+    /// One of the groups over one of the runs.
+    #[inline(always)]
+    pub(super) fn group<'a>(
+        &'a self,
+        group: usize,
+        sums: &'a GroupSums,
+        run: PixelRun,
+    ) -> Group<'a> {
+        Group {
+            finish: self.finish,
+            sums,
+            channel: self.channel + group * TILE_ROWS,
+            channels: self.channels,
+            out_pixels: self.out_pixels,
+            run,
+        }
+    }
+}
+
+impl Kernel for FinishTile<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        for run in self.runs() {
+            for (index, sums) in self.sums.iter().enumerate() {
+                let group = self.group(index, sums, run);
+                let done = group.finish_plain(s);
+                group.finish_from(s, done);
+            }
+        }
+    }
+}
+
+/// One group of channels over one run of pixels.
+pub(super) struct Group<'a> {
+    pub(super) finish: &'a Finish<'a>,
+    pub(super) sums: &'a GroupSums,
+    pub(super) channel: usize,
+    channels: usize,
+    out_pixels: usize,
+    pub(super) run: PixelRun,
+}
+
+impl Group<'_> {
+    /// Channels of the group that there are.
+    #[inline(always)]
+    pub(super) fn rows(&self) -> usize {
+        (self.channels - self.channel).min(TILE_ROWS)
+    }
+
+    /// The run's first place among quads.
+    #[inline(always)]
+    pub(super) fn quad_place(&self) -> usize {
+        let quads = self.channels.div_ceil(4);
+        (self.run.sample * quads + self.channel / 4) * self.out_pixels + self.run.pixel
+    }
+
+    /// The run's first place in the plane of a channel.
+    #[inline(always)]
+    pub(super) fn plane(&self, i: usize) -> usize {
+        (self.run.sample * self.channels + self.channel + i) * self.out_pixels + self.run.pixel
+    }
+
+    #[inline(always)]
+    fn splat<S: Simd>(&self, s: S, values: &[f32]) -> [S::V; TILE_ROWS] {
+        let mut vectors = [s.splat(0.0); TILE_ROWS];
+        for i in 0..TILE_ROWS {
+            vectors[i] = s.splat(values[self.channel + i]);
+        }
+        vectors
+    }
+
+    /// Finishes whole vectors of the common kind, bytes without a curved activation and without floats to add; returns how
+    /// many pixels are done. A short loop whose constants stay in registers.
+    #[inline(always)]
+    fn finish_plain<S: Simd>(&self, s: S) -> usize {
+        let finish = self.finish;
+        let SharedOutput::Bytes(y, scale, lowest) = &finish.output else {
+            return 0;
+        };
+        let residual = match finish.residual {
+            Some(Addend::Floats(_)) => return 0,
+            Some(Addend::Bytes(bytes, scale)) => Some((bytes, scale)),
+            None => None,
+        };
+        let whole = self.run.len / LANES * LANES;
+        if finish.activation != Activation::Identity || whole == 0 {
+            return 0;
+        }
+        let start = 4 * self.quad_place();
+        let (factors, bias) = (self.splat(s, &finish.factors), self.splat(s, &finish.bias));
+        let steps = scale.steps_from(s, *lowest);
+        // SAFETY: blocks have their own pixels or channels.
+        let y = unsafe { y.slice(start..start + 4 * whole) };
+        let (y, _) = y.as_chunks_mut::<{ 4 * LANES }>();
+        assert!(self.run.column + whole <= TILE_PIXELS);
+        let sums = self.sums[self.run.column..].as_ptr();
+        // SAFETY: the run lies inside the tile.
+        let sum = |i: usize, at: usize| unsafe {
+            s.load_integers(sums.add(i * TILE_PIXELS + at * LANES))
+        };
+        match residual {
+            None => {
+                for (at, y) in y.iter_mut().enumerate() {
+                    let mut values = [s.splat(0.0); TILE_ROWS];
+                    for i in 0..TILE_ROWS {
+                        values[i] = steps.of(s, s.add(s.mul(sum(i, at), factors[i]), bias[i]));
+                    }
+                    *y = bytemuck::cast(s.to_quads(values));
+                }
+            }
+            Some((residual, scale)) => {
+                let (residual, _) = residual[start..][..4 * whole].as_chunks();
+                let scale = s.splat(scale);
+                for (at, (y, residual)) in y.iter_mut().zip(residual).enumerate() {
+                    let residual: &[i8; 4 * LANES] = residual;
+                    let mut values = s.widen_quads(bytemuck::cast(*residual));
+                    for i in 0..TILE_ROWS {
+                        let own = s.add(s.mul(sum(i, at), factors[i]), bias[i]);
+                        values[i] = steps.of(s, s.add(own, s.mul(values[i], scale)));
+                    }
+                    *y = bytemuck::cast(s.to_quads(values));
+                }
+            }
+        }
+        whole
+    }
+
+    /// Finishes everything from a pixel on.
+    #[inline(always)]
+    fn finish_from<S: Simd>(&self, s: S, first: usize) {
+        let (finish, run) = (self.finish, self.run);
+        let (factors, bias) = (self.splat(s, &finish.factors), self.splat(s, &finish.bias));
+        let quad_place = self.quad_place();
+        let count = self.rows();
+        for done in (first..run.len).step_by(LANES) {
+            let n = (run.len - done).min(LANES);
+            let column = run.column + done;
+            let mut values = [s.splat(0.0); TILE_ROWS];
+            for i in 0..TILE_ROWS {
+                // The last vector may hang over its row.
+                let sums = &self.sums[i * TILE_PIXELS + column..][..LANES];
+                // SAFETY: 8 sums are there.
+                let sum = unsafe { s.load_integers(sums.as_ptr()) };
+                values[i] = s.add(s.mul(sum, factors[i]), bias[i]);
+            }
+            match finish.residual {
+                Some(Addend::Floats(residual)) => {
+                    for i in 0..count {
+                        let residual = &residual[self.plane(i) + done..][..n];
+                        values[i] = s.add(values[i], s.read(residual));
+                    }
+                }
+                Some(Addend::Bytes(residual, scale)) => {
+                    let residual = &residual[4 * (quad_place + done)..][..4 * n];
+                    let residual = s.widen_quads(read_quads(residual));
+                    for i in 0..TILE_ROWS {
+                        let residual = s.mul(residual[i], s.splat(scale));
+                        values[i] = s.add(values[i], residual);
+                    }
+                }
+                None => {}
+            }
+            if finish.activation != Activation::Identity {
+                for i in 0..TILE_ROWS {
+                    values[i] = finish.activation.apply(s, values[i]);
+                }
+            }
+            match &finish.output {
+                SharedOutput::Floats(y) => {
+                    for i in 0..count {
+                        let start = self.plane(i) + done;
+                        // SAFETY: blocks have their own pixels or channels.
+                        s.write(unsafe { y.slice(start..start + n) }, values[i]);
+                    }
+                }
+                SharedOutput::Bytes(y, scale, lowest) => {
+                    let steps = scale.steps_from(s, *lowest);
+                    for i in 0..TILE_ROWS {
+                        values[i] = steps.of(s, values[i]);
+                    }
+                    let start = 4 * (quad_place + done);
+                    // SAFETY: as above.
+                    let y = unsafe { y.slice(start..start + 4 * n) };
+                    write_quads(s.to_quads(values), y);
+                }
+            }
+        }
+    }
+}
