@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use percept_data::loader::LoaderError;
+use percept_data::safetensors::Safetensors;
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Course, LessonError, LessonOptions, Model, Settings};
 use percept_samples::training::{DataError, TrainData};
@@ -248,13 +249,30 @@ impl Sources<'_> {
     }
 }
 
-/// The settings of the run that a checkpoint belongs to; none when the file is no checkpoint of a run.
+/// Where weights that were made of a checkpoint keep the settings of its run.
+pub const SETTINGS_KEY: &str = "percept.settings";
+
+/// The settings of the run that a checkpoint belongs to, or that weights were made of; none when the file knows of no run.
 pub fn settings_of_checkpoint(path: &Path) -> Result<Option<TrainConfig>> {
     match Snapshot::read(path) {
         Ok(snapshot) => Ok(settings_of(&snapshot.state)),
-        Err(CheckpointError::NotACheckpoint { .. } | CheckpointError::File(_)) => Ok(None),
+        Err(CheckpointError::NotACheckpoint { .. } | CheckpointError::File(_)) => {
+            Ok(kept_settings(path))
+        }
         Err(error) => Err(blame(error.into())),
     }
+}
+
+fn kept_settings(path: &Path) -> Option<TrainConfig> {
+    let file = Safetensors::open(path).ok()?;
+    serde_json::from_str(file.metadata().get(SETTINGS_KEY)?).ok()
+}
+
+/// The settings of the run that weights come from, as metadata of what is made of them.
+pub fn settings_to_keep(path: &Path) -> Result<Option<(String, String)>> {
+    let settings = settings_of_checkpoint(path)?;
+    let text = settings.and_then(|settings| serde_json::to_string(&settings).ok());
+    Ok(text.map(|text| (SETTINGS_KEY.to_owned(), text)))
 }
 
 fn blame_data(error: DataError) -> Fail {

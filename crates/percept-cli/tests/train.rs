@@ -92,6 +92,17 @@ fn train_then_evaluate() {
         2,
         &["width=8 contradicts the weights, which have width=4"],
     );
+    // Integers of these weights know which pictures the run was judged by.
+    let integers = place.path().join("best.i8.safetensors");
+    let mut quantize = percept();
+    quantize.args(["quantize", "resnet18", "-q", "--samples", "2", "--weights"]);
+    stdout(quantize.arg(&best).arg("--to").arg(&integers));
+    let evaluated = json(
+        percept()
+            .args(["eval", "resnet18", "-q", "--weights"])
+            .arg(&integers),
+    );
+    assert_eq!(evaluated["samples"], 12);
     let curves = fs::read_to_string(place.path().join("curves.svg")).expect("curves");
     assert!(curves.contains("test top1"), "{}", &curves[..200]);
     let text = stdout(

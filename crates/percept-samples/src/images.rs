@@ -33,6 +33,42 @@ pub(crate) fn files_in(
     Ok(files)
 }
 
+/// Folders inside folders that are looked into.
+const MOST_LEVELS: usize = 16;
+/// How names of pictures end.
+const PICTURES: [&str; 3] = [".jpg", ".jpeg", ".png"];
+
+/// The pictures of a folder and of those inside it, in the order of their paths: a dataset may have a folder for each class.
+fn pictures_in(folder: &Path) -> Result<Vec<PathBuf>, OpenError> {
+    let mut found = Vec::new();
+    let mut folders = vec![(folder.to_path_buf(), 0)];
+    while let Some((inside, level)) = folders.pop() {
+        match files_in(&inside, &PICTURES, ".jpg or .png") {
+            Ok(files) => found.extend(files.into_iter().filter(|path| path.is_file())),
+            Err(OpenError::EmptyFolder { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        if level < MOST_LEVELS {
+            let io = |source| OpenError::io(&inside, source);
+            for entry in std::fs::read_dir(&inside).map_err(io)? {
+                let entry = entry.map_err(io)?;
+                // Links are not followed: they may lead back.
+                if entry.file_type().map_err(io)?.is_dir() {
+                    folders.push((entry.path(), level + 1));
+                }
+            }
+        }
+    }
+    if found.is_empty() {
+        return Err(OpenError::EmptyFolder {
+            path: folder.to_path_buf(),
+            expected: ".jpg or .png",
+        });
+    }
+    found.sort();
+    Ok(found)
+}
+
 /// A picture per file.
 pub(crate) struct Images {
     part: &'static str,
@@ -40,12 +76,12 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// The given files, and those inside given folders.
+    /// The given files, and those inside given folders, however deep.
     pub(crate) fn open(part: &'static str, paths: &[&Path]) -> Result<Self, OpenError> {
         let mut files = Vec::new();
         for path in paths {
             match path.is_dir() {
-                true => files.extend(files_in(path, &[".jpg", ".jpeg", ".png"], ".jpg or .png")?),
+                true => files.extend(pictures_in(path)?),
                 false => files.push(path.to_path_buf()),
             }
         }

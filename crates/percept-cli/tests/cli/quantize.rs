@@ -266,6 +266,95 @@ fn a_picture_calibrates_and_a_number_that_is_none_is_named() {
 }
 
 #[test]
+fn folders_inside_folders_calibrate() {
+    let folder = tempfile::tempdir().unwrap();
+    for class in ["finch", "wren"] {
+        let inside = folder.path().join("birds").join(class);
+        std::fs::create_dir_all(&inside).unwrap();
+        image(&inside.join("one.png"));
+    }
+    let record = json(
+        percept()
+            .arg("quantize")
+            .args(SMALL)
+            .args(["--size", "32", "--calibrate"])
+            .arg(folder.path().join("birds"))
+            .arg("--to")
+            .arg(folder.path().join("x.safetensors")),
+    );
+    let made_by = record["made_by"].as_str().unwrap();
+    assert!(made_by.contains("over 2 samples"), "{made_by}");
+}
+
+/// A channel of weights that are all zero, and an input that is: neither has a range, and both stay zero.
+#[test]
+fn what_is_always_zero_stays_zero() {
+    let folder = tempfile::tempdir().unwrap();
+    let [whole, dead, zeros] =
+        ["whole", "dead", "zeros"].map(|name| folder.path().join(format!("{name}.safetensors")));
+    let mut export = percept();
+    export
+        .arg("export")
+        .args(SMALL)
+        .arg("--safetensors")
+        .arg(&whole);
+    export.assert().success();
+    let mut tensors = percept_data::safetensors::read_safetensors(&whole).unwrap();
+    for (name, tensor) in &mut tensors {
+        if name == "layer1.0.conv1.weight" {
+            let mut values = tensor.to_f32().into_owned();
+            values[..tensor.shape()[1..].iter().product()].fill(0.0);
+            *tensor = percept_graph::Tensor::from_values(tensor.shape().to_vec(), values).unwrap();
+        }
+    }
+    percept_data::safetensors::write_safetensors(&dead, &tensors, &Default::default()).unwrap();
+    let black =
+        percept_graph::Tensor::from_values([1, 3, 32, 32], vec![0.0f32; 3 * 32 * 32]).unwrap();
+    let black = [("image".to_owned(), black)];
+    percept_data::safetensors::write_safetensors(&zeros, &black, &Default::default()).unwrap();
+    let to = folder.path().join("x.safetensors");
+    for calibrate in [&[][..], &["--calibrate", zeros.to_str().unwrap()][..]] {
+        let mut command = percept();
+        command.arg("quantize").args(&SMALL[..5]);
+        command
+            .args(["--size", "32", "--samples", "2", "--measured", "1"])
+            .args(calibrate);
+        command.arg("--weights").arg(&dead).arg("--to").arg(&to);
+        command.assert().success();
+        let ran = json(percept().args(["run", "resnet18", "--weights"]).arg(&to));
+        let classes = ran["answers"][0]["classes"].as_array().unwrap();
+        assert!(
+            classes.iter().all(|class| class["probability"].is_number()),
+            "{ran}"
+        );
+    }
+}
+
+/// What a quantised network gave is what it verifies against; floats are not within the tolerance of it.
+#[test]
+fn quantised_weights_verify() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = quantize(folder.path(), "small.safetensors", &[]);
+    let (saved, reference) = (
+        folder.path().join("out.safetensors"),
+        folder.path().join("reference.safetensors"),
+    );
+    let mut run = percept();
+    run.args(["run", "resnet18", "--weights"]).arg(&path);
+    run.args(["--tap", "layer2.0", "--save"]).arg(&saved);
+    run.assert().success();
+    crate::verify::rename_tensors(&saved, &reference, 0.0);
+    let mut verify = percept();
+    verify.args(["verify", "resnet18", "--weights"]).arg(&path);
+    let check = verify.arg("--reference").arg(&reference).assert();
+    let text = String::from_utf8_lossy(&check.success().get_output().stdout).into_owned();
+    assert!(text.contains("layer2.0"), "{text}");
+    let mut verify = percept();
+    verify.arg("verify").args(SMALL).args(["--size", "32"]);
+    verify.arg("--reference").arg(&reference).assert().code(1);
+}
+
+#[test]
 fn layers_are_told_apart_and_a_budget_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let (to, chart) = (

@@ -57,7 +57,7 @@ fn run_save_tap_and_verify() {
 }
 
 /// Stores every tensor as `expect.NAME`, with `error` added to the first value of the first.
-fn rename_tensors(from: &Path, to: &Path, error: f32) {
+pub fn rename_tensors(from: &Path, to: &Path, error: f32) {
     let tensors = percept_data::safetensors::read_safetensors(from).unwrap();
     let mut error = Some(error);
     let renamed: Vec<_> = tensors

@@ -23,6 +23,7 @@ use crate::model::ModelArgs;
 use crate::options::{Common, EngineArgs};
 use crate::outcome::{Outcome, write_picture};
 use crate::progress;
+use crate::training::settings_to_keep;
 pub use source::First;
 use source::Watched;
 
@@ -342,7 +343,9 @@ fn write(
     let rounded = RoundedWeights::new(Arc::clone(weights), quantized);
     let card = Card::of(model, model.classes.to_vec());
     let made_by = args.made_by(calibration);
-    let bytes = write_quantized(path, quantized, &rounded, made_by, [card.metadata()]);
+    let settings = args.model.whole_file().map(settings_to_keep).transpose()?;
+    let metadata = settings.flatten().into_iter().chain([card.metadata()]);
+    let bytes = write_quantized(path, quantized, &rounded, made_by, metadata);
     let bytes = bytes.map_err(blame)?;
     let calibration = calibration.map(|calibration| {
         let beside = Calibration::beside(path);
