@@ -179,16 +179,24 @@ impl Job<'_> {
         let splits = BLOCKS.div_ceil((groups * panel_blocks.count()).max(1));
         let splits = splits.min(rows.div_ceil(BLOCK_CHANNELS));
         let row_blocks = Parts::exactly(splits, rows, TILE_ROWS);
-        let mut shared = cpu.shared_scratch();
-        let [gathered] = shared.floats([groups * panels * self.panel_len()]);
-        let target = SharedMut::new(gathered);
-        cpu.parallel(groups * panels, &|place, _| {
-            let start = place * self.panel_len();
-            // SAFETY: each panel has its own place.
-            let target = unsafe { target.slice(start..start + self.panel_len()) };
-            let panel = place % panels;
-            self.gather(cpu, place / panels, &(panel..panel + 1), target);
+        let in_place = (0..panels).all(|panel| {
+            let pixels = self.pixels(panel);
+            (0..groups).all(|group| self.in_place(group, &pixels).is_some())
         });
+        let mut shared = cpu.shared_scratch();
+        let places = if in_place { 0 } else { groups * panels };
+        let [gathered] = shared.floats([places * self.panel_len()]);
+        let target = SharedMut::new(gathered);
+        // A region of its own that had nothing to do would only have threads wait for each other.
+        if places > 0 {
+            cpu.parallel(places, &|place, _| {
+                let start = place * self.panel_len();
+                // SAFETY: each panel has its own place.
+                let target = unsafe { target.slice(start..start + self.panel_len()) };
+                let panel = place % panels;
+                self.gather(cpu, place / panels, &(panel..panel + 1), target);
+            });
+        }
         let gathered = &*gathered;
         let blocks = row_blocks.count() * panel_blocks.count();
         cpu.parallel(groups * blocks, &|block, _| {
@@ -196,7 +204,8 @@ impl Job<'_> {
             let places = panel_blocks.range(block % panel_blocks.count());
             let rows = row_blocks.range(block / panel_blocks.count());
             let start = (group * panels + places.start) * self.panel_len();
-            self.multiply(cpu, group, rows, &places, &gathered[start..]);
+            let gathered = gathered.get(start..).unwrap_or_default();
+            self.multiply(cpu, group, rows, &places, gathered);
         });
     }
 
