@@ -264,6 +264,13 @@ proptest! {
         check_conv(&shape, &extras);
     }
 
+    /// Enough quads for gathering under masks.
+    #[test]
+    fn convolutions_of_many_channels_equal_integer_sums(shape in shapes(), extras in extras()) {
+        let in_channels = 32 * shape.groups + shape.in_channels;
+        check_conv(&ConvShape { in_channels, ..shape }, &extras);
+    }
+
     #[test]
     fn depthwise_convolutions_equal_integer_sums(shape in shapes(), channels in 2usize..10, extras in extras()) {
         let shape = ConvShape { in_channels: channels, out_channels: channels, groups: channels, ..shape };
@@ -521,34 +528,38 @@ fn the_bound_is_kept_and_costs_little() {
     assert_eq!((constant.scales, constant.values), (vec![1.0], vec![0; 4]));
 }
 
-#[test]
-fn max_pooling_commutes_with_quantising() {
-    let shape = Pool2dShape {
-        batch: 2,
-        channels: 5,
-        height: 9,
-        width: 7,
-        kernel: [3, 3],
-        stride: [2, 2],
-        padding: [1, 1],
-        ceil_mode: false,
-    };
-    let x = input(8, 2 * 5 * 63, true);
-    let floats: Vec<f32> = x.iter().map(|&q| f32::from(q)).collect();
-    let pixels = shape.out_height() * shape.out_width();
-    let cpu = Cpu::new(2).unwrap();
-    let mut expected = vec![0.0; 2 * 5 * pixels];
-    crate::pool2d::max_pool2d(&cpu, &shape, &floats, &mut expected);
-    let expected: Vec<i8> = expected.into_iter().map(|x| x as i8).collect();
-    let mut got = Aligned::new(map_len(2, 5, pixels));
-    max_pool_quads(
-        &cpu,
-        &shape,
-        to_quads([2, 5, 63], &x).bytes(),
-        got.bytes_mut(),
-    );
-    let expected = to_quads([2, 5, pixels], &expected);
-    assert_eq!(got.bytes(), expected.bytes());
+proptest! {
+    #[test]
+    fn max_pooling_commutes_with_quantising(
+        (batch, channels, height, width) in (0usize..3, 1usize..7, 1usize..12, 1usize..12),
+        (kernel, stride, padding) in (1usize..5, 1usize..5, 0usize..3),
+        ceil_mode in any::<bool>(),
+    ) {
+        let shape = Pool2dShape {
+            batch, channels, height, width,
+            kernel: [kernel; 2], stride: [stride; 2], padding: [padding.min(kernel / 2); 2], ceil_mode,
+        };
+        let x = input(8, batch * channels * height * width, true);
+        let floats: Vec<f32> = x.iter().map(|&q| f32::from(q)).collect();
+        let pixels = shape.out_height() * shape.out_width();
+        let cpu = Cpu::new(2).unwrap();
+        let mut expected = vec![0.0; batch * channels * pixels];
+        crate::pool2d::max_pool2d(&cpu, &shape, &floats, &mut expected);
+        let expected: Vec<i8> = expected.into_iter().map(|x| x as i8).collect();
+        let mut got = Aligned::new(map_len(batch, channels, pixels));
+        let x = to_quads([batch, channels, height * width], &x);
+        max_pool_quads(&cpu, &shape, x.bytes(), got.bytes_mut());
+        // The channels that fill the last quad up are nobody's.
+        for sample in 0..batch {
+            for channel in 0..channels {
+                for pixel in 0..pixels {
+                    let quad = (sample * channels.div_ceil(4) + channel / 4) * pixels + pixel;
+                    let at = (sample * channels + channel) * pixels + pixel;
+                    prop_assert_eq!(got.bytes()[4 * quad + channel % 4], expected[at]);
+                }
+            }
+        }
+    }
 }
 
 #[test]
