@@ -25,6 +25,11 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
 /// 2.25 times fewer of them; wide layers (37 MB of F(4x4) weights from 512 to 512 channels) need more tiles to be worth it.
 /// Measured on one thread: 256 channels on 14x14 1.07 ms against 1.45 (F4, F2), 512 on 7x7 4.0 against 1.9, the same for
 /// a batch of 8 9.0 against 13.9, on 4x132 3.8 against 4.9 (with AVX-512), and for a batch of 6 on 8x22 17.4 against 27.6.
+///
+/// With stride two, weights grow ninefold. Measured likewise with AVX-512, against the implicit product: 64 to 128 channels on 32x88, a batch
+/// of 6, 7.5 ms against 12.0, 128 to 128 on 28x28 0.81 against 1.13, 256 to 256 on 14x14 0.90 against 1.07 (too few tiles to be
+/// sure of it), 512 to 512 on 7x7 3.6 against 1.1, a batch of 8 7.2 against 9.0, which 85 MB of weights are too much for. A stem on
+/// 112x112 0.6 against 1.3.
 fn winograd_tile(shape: &ConvShape) -> ConvAlgorithm {
     let channels = shape.in_channels.min(shape.out_channels);
     let tiles = shape.batch * shape.out_height().div_ceil(4) * shape.out_width().div_ceil(4);
@@ -32,7 +37,9 @@ fn winograd_tile(shape: &ConvShape) -> ConvAlgorithm {
         ConvAlgorithm::WinogradStem
     } else if channels < 16 {
         ConvAlgorithm::ImplicitGemm
-    } else if supports(shape, ConvAlgorithm::WinogradStride2) && tiles >= 24 {
+    } else if supports(shape, ConvAlgorithm::WinogradStride2)
+        && tiles >= if channels < 512 { 24 } else { 64 }
+    {
         ConvAlgorithm::WinogradStride2
     } else if !supports(shape, ConvAlgorithm::Winograd4) {
         ConvAlgorithm::ImplicitGemm
