@@ -27,6 +27,7 @@ pub mod nearest;
 pub mod norm;
 pub mod normalize;
 pub mod optimiser;
+mod placement;
 pub mod points;
 pub mod pool2d;
 mod radix;

@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
+use crate::placement::Placement;
+
 /// Turns of the spin loop before a thread sleeps or yields: some tens of microseconds.
 const SPIN_TURNS: usize = 4000;
 
@@ -20,6 +22,7 @@ const SPIN_TURNS: usize = 4000;
 pub struct Pool<C: 'static> {
     shared: Arc<Shared<C>>,
     workers: Vec<JoinHandle<()>>,
+    placement: Placement,
 }
 
 type Body<'a, C> = dyn Fn(usize, &mut C) + Sync + 'a;
@@ -115,6 +118,7 @@ impl<C: Send + 'static> Pool<C> {
         let mut pool = Pool {
             shared: Arc::clone(&shared),
             workers: Vec::with_capacity(contexts.len()),
+            placement: Placement::new(contexts.len() + 1),
         };
         for (index, mut context) in contexts.into_iter().enumerate() {
             let shared = Arc::clone(&shared);
@@ -153,6 +157,9 @@ impl<C: Send + 'static> Pool<C> {
             self.shared.epoch.fetch_add(1, Ordering::Release);
             state.sleepers
         };
+        if sleepers > 0 {
+            self.placement.make_way(&self.workers);
+        }
         // The caller is the last helper: no more wake-ups than other blocks.
         for _ in 0..sleepers.min(blocks.saturating_sub(1)) {
             self.shared.wake.notify_one();

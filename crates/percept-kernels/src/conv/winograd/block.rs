@@ -149,8 +149,8 @@ impl Job<'_> {
                     } else {
                         (place, strides)
                     };
-                    let end = start + (IN - 1) * width + T::row_of(L::TILES);
-                    if source.inside && end <= self.x.len() {
+                    let span = (IN - 1) * width + T::row_of(L::TILES);
+                    if source.inside && start + span <= self.x.len() {
                         let from = self.x.as_ptr().add(start);
                         input_tiles::<L, T, OUT, IN>(lanes, from, width, to, to_strides);
                     } else {
