@@ -305,6 +305,12 @@ mod tests {
     }
 
     #[test]
+    fn no_outputs_from_few_and_many_inputs() {
+        compare(1, 1, 0, false, false, Activation::Identity);
+        compare(3, 40, 0, true, true, Activation::Relu);
+    }
+
+    #[test]
     fn several_blocks_on_every_axis() {
         compare(77, 400, 430, true, true, Activation::Gelu);
         compare(3, 800, 410, true, false, Activation::Relu);

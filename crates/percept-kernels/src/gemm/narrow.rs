@@ -61,6 +61,9 @@ pub(super) fn linear(
     y: &mut [f32],
 ) {
     let (inputs, outputs) = (weights.inputs, weights.outputs);
+    if outputs == 0 {
+        return;
+    }
     let rows = x.len() / inputs;
     let mut bias = vec![0.0; weights.columns];
     for (wide, &narrow) in bias.iter_mut().zip(epilogue.bias.unwrap_or_default()) {
