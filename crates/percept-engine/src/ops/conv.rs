@@ -164,13 +164,7 @@ impl MapLayer for ConvCall {
     }
 
     fn small(&self, cpu: &Cpu, inputs: &[&SmallMap]) -> SmallMap {
-        let [height, width] = inputs[0].size;
-        let shape = ConvShape {
-            batch: 1,
-            height,
-            width,
-            ..self.shape
-        };
+        let shape = self.shape.on_one_map(inputs[0].size);
         let epilogue = Epilogue {
             bias: self.bias.as_ref().map(|bias| bias.as_slice()),
             residual: self.residual.map(|at| inputs[at].data.as_slice()),

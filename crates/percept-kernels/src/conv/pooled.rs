@@ -34,7 +34,7 @@ pub fn conv2d_max_pooled(
         "size of the map to pool"
     );
     let (one, pool_one) = (
-        ConvShape { batch: 1, ..*shape },
+        shape.on_one_map([shape.height, shape.width]),
         Pool2dShape { batch: 1, ..*pool },
     );
     let pooled = pool.channels * pool.out_height() * pool.out_width();

@@ -45,6 +45,16 @@ impl ConvShape {
             .map_or(0, |room| room / self.stride[axis] + 1)
     }
 
+    /// The same convolution of one sample of this height and width.
+    pub fn on_one_map(&self, [height, width]: [usize; 2]) -> ConvShape {
+        ConvShape {
+            batch: 1,
+            height,
+            width,
+            ..*self
+        }
+    }
+
     /// Pixels of one input channel.
     pub fn in_pixels(&self) -> usize {
         self.height * self.width

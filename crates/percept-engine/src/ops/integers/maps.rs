@@ -186,13 +186,7 @@ impl MapLayer for ByteConvCall {
 
     /// Small maps lie in memory as large ones do: bytes as quads of the bits of floats.
     fn small(&self, cpu: &Cpu, inputs: &[&SmallMap]) -> SmallMap {
-        let [height, width] = inputs[0].size;
-        let shape = ConvShape {
-            batch: 1,
-            height,
-            width,
-            ..self.shape
-        };
+        let shape = self.shape.on_one_map(inputs[0].size);
         let (ends, size) = (&self.ends, [1, shape.in_channels, shape.in_pixels()]);
         let mut staged = Vec::new();
         let x: &[i8] = match ends.input_is_bytes {
