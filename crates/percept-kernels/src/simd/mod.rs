@@ -7,6 +7,8 @@
 mod avx2;
 mod portable;
 mod quad;
+#[cfg(target_arch = "x86_64")]
+mod sixteen;
 
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
@@ -16,6 +18,8 @@ pub(crate) use portable::run_portable;
 pub use portable::{Halves, Portable};
 #[cfg(any(test, not(target_arch = "x86_64")))]
 pub use quad::Array4;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use sixteen::{Sixteen, as_sixteen};
 
 use half::{bf16, f16};
 

@@ -146,26 +146,14 @@ impl<S: Simd> Lanes for S {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use wide::Sixteen;
+pub(super) use crate::simd::Sixteen;
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::*;
 
     use super::{Lanes, MOST_TILES};
-    use crate::gemm::wide::Wide;
-
-    /// Sixteen tiles.
-    #[derive(Clone, Copy)]
-    pub(in super::super) struct Sixteen(());
-
-    impl Sixteen {
-        /// With the proof that the CPU has AVX-512.
-        #[inline(always)]
-        pub(in super::super) fn new(_: Wide) -> Sixteen {
-            Sixteen(())
-        }
-    }
+    use crate::simd::{Sixteen, as_sixteen};
 
     /// Wraps intrinsics that need nothing but the CPU's support.
     macro_rules! supported {
@@ -255,30 +243,8 @@ mod wide {
         type V = __m512;
         const TILES: usize = MOST_TILES;
 
-        #[inline(always)]
-        fn splat(self, value: f32) -> __m512 {
-            supported!(_mm512_set1_ps(value))
-        }
-        #[inline(always)]
-        fn add(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_add_ps(a, b))
-        }
-        #[inline(always)]
-        fn sub(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_sub_ps(a, b))
-        }
-        #[inline(always)]
-        fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-            supported!(_mm512_fmadd_ps(a, b, c))
-        }
-        #[inline(always)]
-        fn neg_mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-            supported!(_mm512_fnmadd_ps(a, b, c))
-        }
-        #[inline(always)]
-        fn max(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_max_ps(a, b))
-        }
+        as_sixteen!(|all: Self| all; add(a, b), sub(a, b), mul_add(a, b, c), neg_mul_add(a, b, c), max(a, b));
+
         #[inline(always)]
         unsafe fn load(self, p: *const f32) -> __m512 {
             // SAFETY: the caller vouches for 16 floats.

@@ -118,28 +118,15 @@ impl<S: Simd, const N: usize> Channels for Eights<S, N> {
 }
 
 #[cfg(target_arch = "x86_64")]
-pub(super) use wide::Sixteen;
+pub(super) use crate::simd::Sixteen;
 
 #[cfg(target_arch = "x86_64")]
 mod wide {
     use std::arch::x86_64::*;
 
     use super::{Channels, LANES};
-    use crate::gemm::wide::Wide;
     use crate::math::EXP2_UP_TO_0;
-    use crate::simd::{Avx2, ROUNDER};
-
-    /// A vector of 16.
-    #[derive(Clone, Copy)]
-    pub(in super::super) struct Sixteen(());
-
-    impl Sixteen {
-        /// With the proof that the CPU has AVX-512.
-        #[inline(always)]
-        pub(in super::super) fn new(_: Wide) -> Sixteen {
-            Sixteen(())
-        }
-    }
+    use crate::simd::{Avx2, ROUNDER, Sixteen, as_sixteen};
 
     /// Wraps intrinsics that need nothing but the CPU's support.
     macro_rules! supported {
@@ -155,10 +142,8 @@ mod wide {
 
         const EIGHTS: usize = 2;
 
-        #[inline(always)]
-        fn splat(self, value: f32) -> __m512 {
-            supported!(_mm512_set1_ps(value))
-        }
+        as_sixteen!(|all: Self| all; max(a, b), add(a, b), sub(a, b), mul(a, b), div(a, b), mul_add(a, b, c));
+
         #[inline(always)]
         fn read(self, from: &[f32]) -> __m512 {
             supported!(_mm512_loadu_ps(from[..2 * LANES].as_ptr()))
@@ -176,30 +161,6 @@ mod wide {
             supported!([_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v)])
         }
 
-        #[inline(always)]
-        fn max(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_max_ps(a, b))
-        }
-        #[inline(always)]
-        fn add(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_add_ps(a, b))
-        }
-        #[inline(always)]
-        fn sub(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_sub_ps(a, b))
-        }
-        #[inline(always)]
-        fn mul(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_mul_ps(a, b))
-        }
-        #[inline(always)]
-        fn div(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_div_ps(a, b))
-        }
-        #[inline(always)]
-        fn mul_add(self, a: __m512, b: __m512, c: __m512) -> __m512 {
-            supported!(_mm512_fmadd_ps(a, b, c))
-        }
         #[inline(always)]
         fn exp2_up_to_0(self, x: __m512) -> __m512 {
             let x = self.max(self.splat(-120.0), x);

@@ -244,11 +244,12 @@ mod wide {
 
     use super::{LANES, LEAF, Lanes, MAX_PARTS, Rows};
     use crate::gemm::wide::Wide;
-    use crate::simd::Avx2;
+    use crate::simd::{Avx2, Sixteen, as_sixteen};
 
     /// Vectors of 16 floats, and keys of eight queries.
     #[derive(Clone, Copy)]
     pub(in super::super) struct Sixteens {
+        all: Sixteen,
         eight: Avx2,
     }
 
@@ -257,6 +258,7 @@ mod wide {
         #[inline(always)]
         pub(in super::super) fn new(wide: Wide) -> Sixteens {
             Sixteens {
+                all: Sixteen::new(wide),
                 eight: Avx2::of(wide),
             }
         }
@@ -329,10 +331,8 @@ mod wide {
             self.eight
         }
 
-        #[inline(always)]
-        fn splat(self, value: f32) -> __m512 {
-            supported!(_mm512_set1_ps(value))
-        }
+        as_sixteen!(|lanes: Self| lanes.all; add(a, b), sub(a, b), mul(a, b), min(a, b), max(a, b));
+
         #[inline(always)]
         fn read(self, values: &[[f32; LANES]; 2]) -> __m512 {
             const { assert!(2 * LANES == LEAF) };
@@ -343,26 +343,6 @@ mod wide {
             let mut values = [[0.0; LANES]; 2];
             supported!(_mm512_storeu_ps(values.as_mut_ptr().cast(), v));
             values
-        }
-        #[inline(always)]
-        fn add(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_add_ps(a, b))
-        }
-        #[inline(always)]
-        fn sub(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_sub_ps(a, b))
-        }
-        #[inline(always)]
-        fn mul(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_mul_ps(a, b))
-        }
-        #[inline(always)]
-        fn min(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_min_ps(a, b))
-        }
-        #[inline(always)]
-        fn max(self, a: __m512, b: __m512) -> __m512 {
-            supported!(_mm512_max_ps(a, b))
         }
         #[inline(always)]
         fn less(self, a: __m512, b: __m512) -> u32 {
