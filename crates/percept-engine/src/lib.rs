@@ -26,6 +26,7 @@ mod schedule;
 mod segment;
 mod simulate;
 mod state;
+mod sums;
 mod train_step;
 mod weights;
 
@@ -42,4 +43,5 @@ pub use program::{Preparation, Program};
 pub use recalibrate::{Recalibration, Statistics};
 pub use reference::{RealTensor, constant_value, run_reference};
 pub use simulate::RoundedWeights;
+pub use sums::{SumScale, followers};
 pub use train_step::TrainStep;

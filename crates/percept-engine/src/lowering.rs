@@ -28,10 +28,8 @@ pub struct LoweredNode {
 /// Work that a step does besides its node's own op.
 #[derive(Clone, Debug, Default)]
 pub struct Fused {
-    /// A batch norm folded into the weights.
-    pub batch_norm: Option<NodeId>,
-    /// A layer scale folded into the weights.
-    pub layer_scale: Option<NodeId>,
+    /// A batch norm or a layer scale folded into the weights.
+    pub follower: Option<NodeId>,
     /// A quantiser in front: the layer multiplies bytes.
     pub input_bytes: Option<ByteScale>,
     /// Factors [N, C] multiplied onto the input.

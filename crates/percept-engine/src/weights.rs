@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use percept_graph::{BatchNorm, Graph, Node, NodeId, Op, Tensor, WeightSource};
+use percept_graph::{Graph, Node, NodeId, Op, Tensor, WeightSource};
 use percept_kernels::conv::{ConvAlgorithm, PackedConv, PackedConvTranspose};
 use percept_kernels::gemm::PackedLinear;
 use percept_kernels::int8::{ByteConv, ByteDepthwise, ByteLinear, ByteSparseConv, ByteWinograd};
@@ -115,12 +115,40 @@ pub struct Weights {
 }
 
 /// Position of a contraction's bias among its parameters.
-const BIAS: usize = 1;
+pub const BIAS: usize = 1;
 
 /// The factors and offsets that follow a contraction's channels.
-struct ChannelAffine {
-    scale: Vec<f64>,
+pub struct ChannelAffine {
+    pub scale: Vec<f64>,
     shift: Vec<f64>,
+}
+
+impl ChannelAffine {
+    /// Those of a batch norm or a layer scale, whose parameters `read` gives by their positions.
+    pub fn of(
+        follower: &Node,
+        mut read: impl FnMut(usize) -> Result<Vec<f32>, EngineError>,
+    ) -> Result<Self, EngineError> {
+        let Op::BatchNorm(op) = &follower.op else {
+            let scale: Vec<f64> = read(0)?.into_iter().map(f64::from).collect();
+            let shift = vec![0.0; scale.len()];
+            return Ok(Self { scale, shift });
+        };
+        let (weight, bias, mean, variance) = (read(0)?, read(1)?, read(2)?, read(3)?);
+        let eps = f64::from(op.eps);
+        let (scale, shift) = fold_batch_norm(&weight, &bias, &mean, &variance, eps);
+        Ok(Self { scale, shift })
+    }
+
+    /// The bias of a contraction that this follows, b · scale + shift; `None` when there is nothing to add.
+    pub fn fold(affine: Option<&Self>, own: Option<Vec<f32>>) -> Option<Vec<f32>> {
+        let Some(Self { scale, shift }) = affine else {
+            return own;
+        };
+        let own = |k: usize| own.as_ref().map_or(0.0, |own| f64::from(own[k]));
+        let folded = (0..scale.len()).map(|k| (own(k) * scale[k] + shift[k]) as f32);
+        Some(folded.collect())
+    }
 }
 
 impl Weights {
@@ -175,7 +203,7 @@ impl Weights {
         self.reading += read - start;
         self.packing += read.elapsed();
         let packed = self.keep(node, packing, packed);
-        if let Some(folded) = self.folded_bias(graph, node, affine)? {
+        if let Some(folded) = self.folded_bias(graph, node, affine.as_ref())? {
             self.keep(node, bias, folded);
         }
         Ok((packed, self.get(node, bias)))
@@ -215,17 +243,12 @@ impl Weights {
     }
 
     /// y = x · scale + shift, the inference form of a batch norm that stands alone.
-    pub fn batch_norm(
-        &mut self,
-        graph: &Graph,
-        node: &Node,
-        op: &BatchNorm,
-    ) -> Result<[Vector; 2], EngineError> {
+    pub fn batch_norm(&mut self, graph: &Graph, node: &Node) -> Result<[Vector; 2], EngineError> {
         let [scale, shift] = [0, 1].map(Packing::vector);
         if let (Some(scale), Some(shift)) = (self.get(node, scale), self.get(node, shift)) {
             return Ok([scale, shift]);
         }
-        let affine = self.batch_norm_affine(graph, node, op)?;
+        let affine = ChannelAffine::of(node, |position| self.read(graph, node, position))?;
         let single = |values: Vec<f64>| values.into_iter().map(|v| v as f32).collect::<Vec<_>>();
         Ok([
             self.keep(node, scale, single(affine.scale)),
@@ -260,23 +283,18 @@ impl Weights {
         Ok(values)
     }
 
-    /// The bias of a contraction with what follows folded in, b · scale + shift; `None` when there is nothing to add.
+    /// The bias of a contraction with what follows folded in; `None` when there is nothing to add.
     fn folded_bias(
         &mut self,
         graph: &Graph,
         node: &Node,
-        affine: Option<ChannelAffine>,
+        affine: Option<&ChannelAffine>,
     ) -> Result<Option<Vec<f32>>, EngineError> {
         let own = match node.params.len() > BIAS {
             true => Some(self.read(graph, node, BIAS)?),
             false => None,
         };
-        let Some(ChannelAffine { scale, shift }) = affine else {
-            return Ok(own);
-        };
-        let own = |k: usize| own.as_ref().map_or(0.0, |own| f64::from(own[k]));
-        let folded = (0..scale.len()).map(|k| (own(k) * scale[k] + shift[k]) as f32);
-        Ok(Some(folded.collect()))
+        Ok(ChannelAffine::fold(affine, own))
     }
 
     fn channel_affine(
@@ -284,33 +302,11 @@ impl Weights {
         graph: &Graph,
         step: &LoweredNode,
     ) -> Result<Option<ChannelAffine>, EngineError> {
-        if let Some(id) = step.fused.batch_norm {
-            let node = graph.node(id);
-            let Op::BatchNorm(op) = &node.op else {
-                unreachable!("the fold pass took a batch norm")
-            };
-            return self.batch_norm_affine(graph, node, op).map(Some);
-        }
-        if let Some(id) = step.fused.layer_scale {
-            let gamma = self.read(graph, graph.node(id), 0)?;
-            let scale: Vec<f64> = gamma.into_iter().map(f64::from).collect();
-            let shift = vec![0.0; scale.len()];
-            return Ok(Some(ChannelAffine { scale, shift }));
-        }
-        Ok(None)
-    }
-
-    fn batch_norm_affine(
-        &mut self,
-        graph: &Graph,
-        node: &Node,
-        op: &BatchNorm,
-    ) -> Result<ChannelAffine, EngineError> {
-        let mut part = |position| self.read(graph, node, position);
-        let (weight, bias, mean, variance) = (part(0)?, part(1)?, part(2)?, part(3)?);
-        let eps = f64::from(op.eps);
-        let (scale, shift) = fold_batch_norm(&weight, &bias, &mean, &variance, eps);
-        Ok(ChannelAffine { scale, shift })
+        let Some(follower) = step.fused.follower else {
+            return Ok(None);
+        };
+        let node = graph.node(follower);
+        ChannelAffine::of(node, |position| self.read(graph, node, position)).map(Some)
     }
 }
 

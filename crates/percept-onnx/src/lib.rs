@@ -11,7 +11,7 @@ mod schema;
 
 use std::io::{self, Write};
 
-use percept_engine::{EngineError, constant_value};
+use percept_engine::{EngineError, SumScale, constant_value};
 use percept_graph::{Bindings, Graph, GraphError, WeightError, WeightSource};
 use thiserror::Error;
 
@@ -175,6 +175,18 @@ fn write_data(
             write_f32(
                 writer,
                 steps.map(|step| if step > 0.0 { step } else { 1.0 }),
+            )?;
+        }
+        Data::Factors(layer) | Data::Shifts(layer) => {
+            let scale = SumScale::of(graph, weights, layer.node, layer.follower)?;
+            let scale = scale.expect("a layer with a static range");
+            write_f32(
+                writer,
+                match &initializer.data {
+                    Data::Factors(_) => scale.factors,
+                    _ => scale.shifts.expect("a layer with something to add"),
+                }
+                .into_iter(),
             )?;
         }
         Data::Zero(_) => writer.write_all(&[0])?,

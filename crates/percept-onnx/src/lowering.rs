@@ -6,6 +6,8 @@ use percept_graph::{
     Bindings, DType, Graph, NodeId, Op, ParamId, Per, Sign, ValueId, ValueSource, WeightGrid,
 };
 
+use percept_engine::followers;
+
 use crate::schema::{
     Attribute::{self, Int},
     Node,
@@ -26,11 +28,22 @@ pub(crate) enum Data {
     },
     /// What one integer of each group of weights stands for.
     Steps(ParamId, WeightGrid),
+    /// What a layer in integers multiplies its sums by, one factor for each output channel.
+    Factors(IntegerLayer),
+    /// What it adds then.
+    Shifts(IntegerLayer),
     /// The zero of quantised numbers, signed or not.
     Zero(Sign),
     Folded(NodeId),
     F32(Vec<f32>),
     I64(Vec<i64>),
+}
+
+/// A layer behind a quantiser, with the batch norm or layer scale that is folded into what its sums are multiplied by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct IntegerLayer {
+    pub(crate) node: NodeId,
+    pub(crate) follower: Option<NodeId>,
 }
 
 /// A named constant of the ONNX graph.
@@ -76,7 +89,9 @@ pub(crate) fn lower(graph: &Graph, bindings: &Bindings) -> Result<Lowered, Expor
         bindings,
         lowered: Lowered::default(),
         names: BTreeMap::new(),
+        integers: BTreeMap::new(),
         taken: BTreeSet::new(),
+        followers: followers(graph),
     };
     lowering
         .taken
@@ -90,6 +105,9 @@ pub(crate) fn lower(graph: &Graph, bindings: &Bindings) -> Result<Lowered, Expor
     }
     let live = live_nodes(graph);
     for node in graph.nodes().iter().filter(|node| live.contains(&node.id)) {
+        if lowering.is_defined(node) {
+            continue;
+        }
         if constants::is_folded(graph, node) {
             let shape = graph.value_shape(node.outputs[0], bindings)?;
             let name = lowering.constant(&node.name, shape, Data::Folded(node.id));
@@ -140,7 +158,11 @@ pub(crate) struct Lowering<'a> {
     pub(crate) bindings: &'a Bindings,
     lowered: Lowered,
     names: BTreeMap<ValueId, String>,
+    /// The integers of quantised values.
+    integers: BTreeMap<ValueId, String>,
     taken: BTreeSet<String>,
+    /// Nodes that are folded into the quantised layers in front of them, by those layers.
+    followers: BTreeMap<NodeId, NodeId>,
 }
 
 impl Lowering<'_> {
@@ -151,10 +173,65 @@ impl Lowering<'_> {
 
     /// The ONNX names of a node's inputs.
     pub(crate) fn input_names(&self, node: &percept_graph::Node) -> Vec<String> {
-        node.inputs
-            .iter()
-            .map(|value| self.names[value].clone())
-            .collect()
+        let takes_integers = self.integer_layer(node).is_some();
+        let name = |value: &ValueId| match self.integers.get(value) {
+            Some(integers) if takes_integers => integers.clone(),
+            _ => self.names[value].clone(),
+        };
+        node.inputs.iter().map(name).collect()
+    }
+
+    /// Whether a layer defined the value of a node that follows it.
+    fn is_defined(&self, node: &percept_graph::Node) -> bool {
+        self.names.contains_key(&node.outputs[0])
+    }
+
+    /// Whether a node multiplies integers. Quantisers with other than static ranges are refused where they stand.
+    pub(crate) fn integer_layer(&self, node: &percept_graph::Node) -> Option<IntegerLayer> {
+        self.graph.grids(node)?;
+        let follower = self.followers.get(&node.id).copied();
+        // Names stand between some.
+        let follower = follower.filter(|&id| self.graph.node(id).inputs[0] == node.outputs[0]);
+        Some(IntegerLayer {
+            node: node.id,
+            follower,
+        })
+    }
+
+    /// Whether a value is an output, or read by a node that takes numbers and not the integers that stand for them.
+    pub(crate) fn is_read_as_numbers(&self, value: ValueId) -> bool {
+        let mut outputs = self.graph.outputs().iter();
+        let mut nodes = self.graph.nodes().iter();
+        outputs.any(|(_, output)| *output == value)
+            || nodes.any(|node| node.inputs.contains(&value) && self.integer_layer(node).is_none())
+    }
+
+    /// Makes numbers of the sums of a layer in integers, whose channels `axes` more axes follow: `sum · factor + shift`.
+    pub(crate) fn finish_sums(&mut self, layer: IntegerLayer, sums: String, axes: usize) {
+        let node = self.graph.node(layer.node);
+        let last = self.graph.node(layer.follower.unwrap_or(layer.node));
+        let channels = match &node.op {
+            Op::Conv2d(conv) => conv.out_channels,
+            Op::ConvTranspose2d(op) => op.conv.out_channels,
+            Op::Linear(op) => op.out_features,
+            _ => unreachable!("only layers have grids"),
+        };
+        let mut shape = vec![1; axes + 1];
+        shape[0] = channels;
+        let name = format!("{}/factors", node.name);
+        let factors = self.constant(&name, shape.clone(), Data::Factors(layer));
+        if node.params.len() == 1 && layer.follower.is_none() {
+            return self.define(last, "Mul", vec![sums, factors], vec![]);
+        }
+        let scaled = self.step(node, "scaled", "Mul", vec![sums, factors], vec![]);
+        let name = format!("{}/shifts", node.name);
+        let shifts = self.constant(&name, shape, Data::Shifts(layer));
+        self.define(last, "Add", vec![scaled, shifts], vec![]);
+    }
+
+    /// Names the integers, as floats, of a value that a quantiser rounds.
+    pub(crate) fn set_integers(&mut self, value: ValueId, name: String) {
+        self.integers.insert(value, name);
     }
 
     /// Lets a value go by the name of an existing one.
@@ -218,6 +295,25 @@ impl Lowering<'_> {
         let id = node.params[index];
         let shape = self.graph.param(id).shape.clone();
         self.stored(id, shape, false)
+    }
+
+    /// The integers of a layer's weight, as floats; a matrix may be stored as [columns, rows].
+    pub(crate) fn weight_integers(
+        &mut self,
+        node: &percept_graph::Node,
+        shape: Vec<usize>,
+        transposed: bool,
+    ) -> String {
+        let param = self.graph.param(node.params[0]);
+        let integers = Data::Integers {
+            param: node.params[0],
+            grid: param.grid.expect("the weight of a quantised layer"),
+            transposed,
+        };
+        let integers = self.constant(&format!("{}.integers", param.name), shape, integers);
+        let one = self.scalar(node, "one", 1.0);
+        let inputs = vec![integers, one];
+        self.step(node, "weight", "DequantizeLinear", inputs, vec![])
     }
 
     /// A parameter under this shape: floats, or the integers of its grid and what they stand for.

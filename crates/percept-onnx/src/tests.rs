@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use percept_graph::{
-    Activation, Affine, Attention, Binary, BinaryKind, Builder, Constant, Conv2d, Dim, Dropout,
-    Gather, Graph, Normalize, Pad, Resize, ResizeMode, ResizeScale, ScatterAdd, WeightError,
-    WeightSource,
+    Activation, Affine, Amax, Attention, BatchNorm, Binary, BinaryKind, Builder, Constant, Conv2d,
+    Dim, Dropout, Gather, Graph, InputGrid, Normalize, Pad, Resize, ResizeMode, ResizeScale,
+    ScatterAdd, Sign, WeightError, WeightGrid, WeightSource,
 };
 use percept_models::{Settings, zoo};
 
@@ -176,6 +176,54 @@ fn a_small_network_reads_back() {
     let (shape, data) = &file.initializers["fc.weight.transposed"];
     assert_eq!(*shape, [3, 5]);
     assert_eq!(f32s(data)[..6], [0.0, 3.0, 6.0, 9.0, 12.0, 1.0]);
+}
+
+/// Layers behind quantisers sum integers; what those stand for, and a batch norm, are multiplied onto the sums.
+#[test]
+fn quantised_layers_sum_integers() {
+    let mut b = Builder::new("Tiny");
+    let x = b.input("x", [1, 2, 4, 4].map(Dim::from));
+    let y = b.conv2d("conv", x, Conv2d::new(2, 3, 1).no_bias());
+    let y = b.batch_norm("bn", y, BatchNorm::new(3));
+    let y = b.relu("relu", y);
+    let y = b.conv2d("head", y, Conv2d::new(3, 4, 1));
+    b.output("y", y);
+    let graph = b.finish().unwrap();
+    let grid = |amax, sign| InputGrid {
+        bits: 8,
+        amax: Amax::Static(amax),
+        sign,
+    };
+    let graph = graph.quantized(|node| match node.name.as_str() {
+        "conv" => Some((WeightGrid::BYTES, grid(254.0, Sign::Signed))),
+        "head" => Some((WeightGrid::BYTES, grid(0.0, Sign::NonNegative))),
+        _ => None,
+    });
+    let file = export_shapes(&graph, &[("x", vec![1, 2, 4, 4])]).unwrap();
+    let quantizer = ["Clip", "Mul", "Round", "QuantizeLinear", "DequantizeLinear"];
+    let layer = ["DequantizeLinear", "Conv", "Mul", "Add"];
+    let mut expected = [quantizer.as_slice(), &layer].concat();
+    expected.push("Relu");
+    expected.extend([quantizer.as_slice(), &layer].concat());
+    assert_eq!(file.nodes, expected);
+    let numbers = |name: &str| f32s(&file.initializers[name].1);
+    assert_eq!(numbers("conv.input_quantizer/low"), [-254.0]);
+    assert_eq!(numbers("conv.input_quantizer/per_unit"), [0.5]);
+    // A range of nothing gives zeros.
+    assert_eq!(numbers("head.input_quantizer/per_unit"), [0.0]);
+    // Rows [0, 1], [2, 3], [4, 5]; weight, bias, mean and variance of the norm are 0, 1, 2 each.
+    let (shape, integers) = &file.initializers["conv.weight.integers"];
+    assert_eq!(*shape, [3, 2, 1, 1]);
+    assert_eq!(integers, &[0, 127, 85, 127, 102, 127]);
+    let (shape, factors) = &file.initializers["conv/factors"];
+    assert_eq!(*shape, [3, 1, 1]);
+    let step = [1.0 / 127.0, 3.0 / 127.0, 5.0 / 127.0f32];
+    for (channel, (factor, step)) in f32s(factors).into_iter().zip(step).enumerate() {
+        let norm = channel as f32 / (channel as f32 + 1e-5).sqrt();
+        let expected = 2.0 * step * norm;
+        assert!((factor - expected).abs() <= 1e-6 * expected, "{channel}");
+    }
+    assert_eq!(numbers("head/shifts"), [0.0, 1.0, 2.0, 3.0]);
 }
 
 #[test]

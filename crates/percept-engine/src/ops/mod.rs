@@ -14,7 +14,7 @@ mod custom;
 mod elementwise;
 mod fake_quantize;
 mod gather;
-mod integers;
+pub mod integers;
 mod layout;
 mod linear;
 mod loss;

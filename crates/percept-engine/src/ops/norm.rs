@@ -34,7 +34,7 @@ impl Execute for BatchNorm {
                 Ok(())
             }));
         }
-        let [scale, shift] = at.weights.batch_norm(at.graph, at.node(), self)?;
+        let [scale, shift] = at.weights.batch_norm(at.graph, at.node())?;
         Ok(Kernel::new(move |cpu, io| {
             norm::batch_norm(cpu, &shape, io.read(0)?, &scale, &shift, io.write(0)?);
             Ok(())

@@ -18,7 +18,7 @@ pub fn batch_norms(graph: &Graph, lowered: &mut Lowered) {
             _ => false,
         };
         if fits {
-            step.fused.batch_norm = Some(later.node);
+            step.fused.follower = Some(later.node);
         }
         fits
     });
@@ -27,9 +27,10 @@ pub fn batch_norms(graph: &Graph, lowered: &mut Lowered) {
 /// Linear, then LayerScale: w' = γ w, b' = γ b.
 pub fn layer_scales(graph: &Graph, lowered: &mut Lowered) {
     absorb_next(graph, lowered, |first, next, step, later| {
-        let fits = matches!((first, next), (Op::Linear(_), Op::LayerScale(_)));
+        let alone = step.fused.follower.is_none();
+        let fits = alone && matches!((first, next), (Op::Linear(_), Op::LayerScale(_)));
         if fits {
-            step.fused.layer_scale = Some(later.node);
+            step.fused.follower = Some(later.node);
         }
         fits
     });

@@ -10,6 +10,12 @@ use percept_graph::Graph;
 use crate::lowering::Lowered;
 use crate::options::Integers;
 
+/// Folds what follows layers into their weights.
+pub fn fold(graph: &Graph, lowered: &mut Lowered) {
+    fold::batch_norms(graph, lowered);
+    fold::layer_scales(graph, lowered);
+}
+
 /// Runs every pass, in the one order that works: a fold must see the bare convolution, and what
 /// is pooled must be known to be no bytes.
 ///
@@ -21,8 +27,7 @@ pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
         fuse::residuals(graph, lowered);
         return;
     }
-    fold::batch_norms(graph, lowered);
-    fold::layer_scales(graph, lowered);
+    fold(graph, lowered);
     fuse::input_scales(graph, lowered);
     fuse::residuals(graph, lowered);
     fuse::activations(graph, lowered);

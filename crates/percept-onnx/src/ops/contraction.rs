@@ -1,6 +1,6 @@
 //! Convolutions, linear layers, products and attention.
 
-use percept_graph::{Attention, Conv2d, ConvTranspose2d, Linear, LinearWeight, MatMul, Node};
+use percept_graph::{Attention, Conv2d, ConvTranspose2d, Linear, LinearWeight, MatMul, Node, Per};
 
 use super::{Done, Names, ToOnnx, ints, pads};
 use crate::lowering::{Lowering, unsupported};
@@ -19,6 +19,12 @@ fn conv_attributes(conv: &Conv2d) -> Vec<(&'static str, Attribute)> {
 /// A convolution along rows stays one on maps of height 1.
 impl ToOnnx for Conv2d {
     fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
+        if let Some(layer) = l.integer_layer(node) {
+            inputs.push(l.weight_integers(node, self.kernel_shape().into(), false));
+            let sums = l.step(node, "sums", "Conv", inputs, conv_attributes(self));
+            l.finish_sums(layer, sums, 2);
+            return Ok(());
+        }
         inputs.push(l.shaped_weight(node, self.kernel_shape()));
         inputs.extend((1..node.params.len()).map(|i| l.weight(node, i)));
         l.define(node, "Conv", inputs, conv_attributes(self));
@@ -28,9 +34,21 @@ impl ToOnnx for Conv2d {
 
 impl ToOnnx for ConvTranspose2d {
     fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
-        inputs.extend((0..node.params.len()).map(|i| l.weight(node, i)));
         let mut attributes = conv_attributes(&self.conv);
         attributes.push(("output_padding", ints(self.output_padding)));
+        if let Some(layer) = l.integer_layer(node) {
+            let weight = l.graph.param(node.params[0]);
+            let (shape, per) = (weight.shape.clone(), weight.grid.map(|grid| grid.per));
+            // Sums run over input channels: where each has a scale of its own, weights are numbers.
+            inputs.push(match per {
+                Some(Per::Tensor) => l.weight_integers(node, shape, false),
+                _ => l.weight(node, 0),
+            });
+            let sums = l.step(node, "sums", "ConvTranspose", inputs, attributes);
+            l.finish_sums(layer, sums, 2);
+            return Ok(());
+        }
+        inputs.extend((0..node.params.len()).map(|i| l.weight(node, i)));
         l.define(node, "ConvTranspose", inputs, attributes);
         Ok(())
     }
@@ -41,6 +59,12 @@ impl ToOnnx for Linear {
     fn lower(&self, l: &mut Lowering<'_>, node: &Node, mut inputs: Names) -> Done {
         if self.weight != LinearWeight::Matrix {
             return Err(unsupported(node, "its weight is stored as a convolution's"));
+        }
+        if let Some(layer) = l.integer_layer(node) {
+            inputs.push(l.weight_integers(node, vec![self.in_features, self.out_features], true));
+            let sums = l.step(node, "sums", "MatMul", inputs, vec![]);
+            l.finish_sums(layer, sums, 0);
+            return Ok(());
         }
         let has_bias = node.params.len() == 2;
         if l.shape(node.inputs[0])?.len() == 2 {

@@ -4,7 +4,7 @@ mod maps;
 
 use std::sync::MutexGuard;
 
-use percept_graph::{Linear, Per, Quantizer, SparseConv3d, WeightGrid};
+use percept_graph::{Linear, Per, SparseConv3d, WeightGrid};
 use percept_kernels::int8::{
     Addend, ByteEpilogue, ByteLinear, ByteOutput, ByteScale, ByteSparseConv, ByteWeights,
     byte_linear, byte_sparse_conv, quantize_rows, row_len,
@@ -112,23 +112,29 @@ fn quantized(
     scale: Option<&[f64]>,
     outputs: usize,
 ) -> ByteWeights {
-    let step = |numbers: &[f32]| {
-        let amax = numbers.iter().fold(0.0f32, |amax, w| amax.max(w.abs()));
-        match Quantizer::new(grid.bits, amax).step() {
-            step if step > 0.0 => step,
-            _ => 1.0,
-        }
-    };
+    let mut weights = ByteWeights::on_grids(row_steps(weight, grid, outputs), weight);
+    follow(&mut weights.scales, scale);
+    weights
+}
+
+/// What one step of each row of weights stands for; 1 where all of them are zero.
+pub fn row_steps(weight: &[f32], grid: WeightGrid, outputs: usize) -> Vec<f32> {
     let width = (weight.len() / outputs.max(1)).max(1);
-    let steps = match grid.per {
-        Per::Tensor => vec![step(weight); outputs],
-        Per::Channel => weight.chunks_exact(width).map(step).collect(),
-    };
-    let mut weights = ByteWeights::on_grids(steps, weight);
-    for (step, factor) in weights.scales.iter_mut().zip(scale.unwrap_or(&[])) {
+    let steps = grid.steps(weight, &[outputs, width]).into_iter();
+    let steps: Vec<f32> = steps
+        .map(|step| if step > 0.0 { step } else { 1.0 })
+        .collect();
+    match grid.per {
+        Per::Channel => steps,
+        Per::Tensor => steps.repeat(outputs),
+    }
+}
+
+/// Folds factors of the output channels into what steps stand for.
+pub fn follow(steps: &mut [f32], factors: Option<&[f64]>) {
+    for (step, factor) in steps.iter_mut().zip(factors.unwrap_or(&[])) {
         *step = (f64::from(*step) * factor) as f32;
     }
-    weights
 }
 
 /// The grid of a layer's weights.
