@@ -49,14 +49,15 @@ fn network() -> Graph {
     b.finish().unwrap()
 }
 
+/// Ranges that nothing exceeds: where something does, bytes end at -127 and the simulation, as others have it, at -128.
 fn plan() -> PrecisionPlan {
     let grid = |amax, sign| Quantization::dynamic(8).with_input(amax, sign);
     let plan = PrecisionPlan::new()
         .with("stem", grid(1.0, Sign::Signed))
         .with("reduce", grid(4.0, Sign::NonNegative))
         .with("strided", grid(6.0, Sign::Signed))
-        .with("fc1", grid(3.0, Sign::Signed))
-        .with("fc2", grid(3.0, Sign::Signed));
+        .with("fc1", grid(5.0, Sign::Signed))
+        .with("fc2", grid(5.0, Sign::Signed));
     let positive = ["middle", "expand", "depthwise", "grouped"];
     positive.into_iter().fold(plan, |plan, layer| {
         plan.with(layer, grid(8.0, Sign::NonNegative))
@@ -99,6 +100,9 @@ fn sqnr(expected: &[f32], got: &[f32]) -> f64 {
     10.0 * (power(&mut expected.iter().copied()) / noise.max(1e-30)).log10()
 }
 
+/// No more than the rounding of floats; one integer that differs is at most 60 dB in these networks.
+const SAME_INTEGERS_DB: f64 = 100.0;
+
 /// One layer: the simulation multiplies the same integers, so nothing is left but the rounding of floats.
 #[test]
 fn single_layers_are_those_of_the_simulation() {
@@ -130,11 +134,12 @@ fn single_layers_are_those_of_the_simulation() {
             run(&mut program, &x).unwrap()
         };
         let sqnr = sqnr(&run(Integers::Simulate), &run(Integers::Exact));
-        assert!(sqnr > 70.0, "{conv:?} {sign:?}: {sqnr} dB");
+        assert!(sqnr > SAME_INTEGERS_DB, "{conv:?} {sign:?}: {sqnr} dB");
     }
 }
 
-/// Many layers: here and there a number rounds to the neighbour, and layers pass that on.
+/// Many layers: every one of them multiplies the integers that the simulation rounds to. By default a residual is the bytes
+/// that another layer reads, which is noise of its own.
 #[test]
 fn kernels_on_bytes_give_what_the_simulation_gives() {
     let x = tensor("x", &[3, 3, 23, 21]);
@@ -144,7 +149,10 @@ fn kernels_on_bytes_give_what_the_simulation_gives() {
     )
     .unwrap();
     for isa in Isa::available_for_bytes() {
-        for (integers, least) in [(Integers::Exact, 30.0), (Integers::Kernels, 25.0)] {
+        for (integers, least) in [
+            (Integers::Exact, SAME_INTEGERS_DB),
+            (Integers::Kernels, 25.0),
+        ] {
             let one = run(&mut program(&plan(), isa, 1, integers), &x).unwrap();
             let two = run(&mut program(&plan(), isa, 2, integers), &x).unwrap();
             assert_eq!(one, two, "{isa} {integers:?} on two threads");
@@ -223,7 +231,7 @@ fn transposed_convolutions_and_stacks_pass_bytes_on() {
     for isa in Isa::available_for_bytes() {
         let mut program = program_of(pyramid(), &plan, isa, 2, Integers::Exact);
         let sqnr = sqnr(&simulated, &run(&mut program, &x).unwrap());
-        assert!(sqnr > 45.0, "{isa}: {sqnr} dB");
+        assert!(sqnr > SAME_INTEGERS_DB, "{isa}: {sqnr} dB");
         let bindings = program.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
         let steps = program.step_infos(&bindings).unwrap();
         assert!(steps.iter().all(|step| step.kind != "FakeQuantize"));
@@ -256,7 +264,8 @@ fn other_grids_stay_simulated() {
     let simulated = run(&mut program(&plan, isa, 1, Integers::Simulate), &x).unwrap();
     let mut mixed = program(&plan, isa, 1, Integers::Exact);
     let got = run(&mut mixed, &x).unwrap();
-    assert!(sqnr(&simulated, &got) > 30.0);
+    let sqnr = sqnr(&simulated, &got);
+    assert!(sqnr > SAME_INTEGERS_DB, "{sqnr} dB");
     let bindings = mixed.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
     let steps = mixed.step_infos(&bindings).unwrap();
     let quantizers = steps.iter().filter(|step| step.kind == "FakeQuantize");

@@ -26,14 +26,17 @@ const EXACT: Options = Options {
 
 const BRANCHES: [&str; 6] = ["hm", "center", "center_z", "dim", "rot", "vel"];
 
-/// Decibels that two signal-to-noise ratios may differ by.
+/// Decibels that two signal-to-noise ratios may differ by: those of heat maps, of which the reference tells, in every way, and those of
+/// the other branches in all ways but one.
 const SQNR_DB: f64 = 0.1;
-/// The same where ranges are measured at hand in sparse convolutions too. On this cloud the engines part in the ninth of 108 layers,
+/// Other branches where ranges are measured at hand in sparse convolutions too. On this cloud the engines part in the ninth of 108 layers,
 /// at one number that lies 2e-6 of a step from the middle between two integers; it moves the next range, and that everything.
 /// PyTorch and spconv themselves, summed in f64, are 0.20 dB and as far in values from their own sums in f32. That the layers
 /// compute the same is shown below, on a cloud without such numbers.
 const PARTED_SQNR_DB: f64 = 0.25;
 const PARTED: &str = "all_dynamic_w8a8";
+/// The way whose inputs have steps so small that engines cannot part: its numbers lie within a step of the output's own scale.
+const FINE: &str = "conv2d_weightonly_w8a16";
 
 /// A way to quantise: its name in the reference, and the plan.
 struct Way {
@@ -178,6 +181,8 @@ fn check_values(
         let limit = if way == PARTED { SQRT_2 } else { 1.0 };
         let near = away.0 <= limit * noise.0 && away.1 <= 2.0 * noise.1;
         assert!(near, "{way} {name}");
+        let step = f64::from(percept_graph::largest_magnitude(&expected)) / 127.0;
+        assert!(way != FINE || away.1 <= step, "{way} {name}");
     }
 }
 
@@ -197,7 +202,7 @@ fn all_ways_of_the_reference() {
                 "{} {branch}: {got:.3} dB, reference {expected:.3}",
                 way.name
             );
-            let bound = match way.name == PARTED {
+            let bound = match way.name == PARTED && branch != "hm" {
                 true => PARTED_SQNR_DB,
                 false => SQNR_DB,
             };

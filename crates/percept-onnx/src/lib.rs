@@ -4,6 +4,7 @@
 //! so memory stays bounded by the largest tensor.
 
 mod constants;
+mod integers;
 mod lowering;
 mod ops;
 mod protobuf;

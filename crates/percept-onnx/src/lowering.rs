@@ -8,6 +8,7 @@ use percept_graph::{
 
 use percept_engine::followers;
 
+use crate::integers::IntegerLayer;
 use crate::schema::{
     Attribute::{self, Int},
     Node,
@@ -37,13 +38,6 @@ pub(crate) enum Data {
     Folded(NodeId),
     F32(Vec<f32>),
     I64(Vec<i64>),
-}
-
-/// A layer behind a quantiser, with the batch norm or layer scale that is folded into what its sums are multiplied by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct IntegerLayer {
-    pub(crate) node: NodeId,
-    pub(crate) follower: Option<NodeId>,
 }
 
 /// A named constant of the ONNX graph.
@@ -159,10 +153,10 @@ pub(crate) struct Lowering<'a> {
     lowered: Lowered,
     names: BTreeMap<ValueId, String>,
     /// The integers of quantised values.
-    integers: BTreeMap<ValueId, String>,
+    pub(crate) integers: BTreeMap<ValueId, String>,
     taken: BTreeSet<String>,
     /// Nodes that are folded into the quantised layers in front of them, by those layers.
-    followers: BTreeMap<NodeId, NodeId>,
+    pub(crate) followers: BTreeMap<NodeId, NodeId>,
 }
 
 impl Lowering<'_> {
@@ -184,54 +178,6 @@ impl Lowering<'_> {
     /// Whether a layer defined the value of a node that follows it.
     fn is_defined(&self, node: &percept_graph::Node) -> bool {
         self.names.contains_key(&node.outputs[0])
-    }
-
-    /// Whether a node multiplies integers. Quantisers with other than static ranges are refused where they stand.
-    pub(crate) fn integer_layer(&self, node: &percept_graph::Node) -> Option<IntegerLayer> {
-        self.graph.grids(node)?;
-        let follower = self.followers.get(&node.id).copied();
-        // Names stand between some.
-        let follower = follower.filter(|&id| self.graph.node(id).inputs[0] == node.outputs[0]);
-        Some(IntegerLayer {
-            node: node.id,
-            follower,
-        })
-    }
-
-    /// Whether a value is an output, or read by a node that takes numbers and not the integers that stand for them.
-    pub(crate) fn is_read_as_numbers(&self, value: ValueId) -> bool {
-        let mut outputs = self.graph.outputs().iter();
-        let mut nodes = self.graph.nodes().iter();
-        outputs.any(|(_, output)| *output == value)
-            || nodes.any(|node| node.inputs.contains(&value) && self.integer_layer(node).is_none())
-    }
-
-    /// Makes numbers of the sums of a layer in integers, whose channels `axes` more axes follow: `sum · factor + shift`.
-    pub(crate) fn finish_sums(&mut self, layer: IntegerLayer, sums: String, axes: usize) {
-        let node = self.graph.node(layer.node);
-        let last = self.graph.node(layer.follower.unwrap_or(layer.node));
-        let channels = match &node.op {
-            Op::Conv2d(conv) => conv.out_channels,
-            Op::ConvTranspose2d(op) => op.conv.out_channels,
-            Op::Linear(op) => op.out_features,
-            _ => unreachable!("only layers have grids"),
-        };
-        let mut shape = vec![1; axes + 1];
-        shape[0] = channels;
-        let name = format!("{}/factors", node.name);
-        let factors = self.constant(&name, shape.clone(), Data::Factors(layer));
-        if node.params.len() == 1 && layer.follower.is_none() {
-            return self.define(last, "Mul", vec![sums, factors], vec![]);
-        }
-        let scaled = self.step(node, "scaled", "Mul", vec![sums, factors], vec![]);
-        let name = format!("{}/shifts", node.name);
-        let shifts = self.constant(&name, shape, Data::Shifts(layer));
-        self.define(last, "Add", vec![scaled, shifts], vec![]);
-    }
-
-    /// Names the integers, as floats, of a value that a quantiser rounds.
-    pub(crate) fn set_integers(&mut self, value: ValueId, name: String) {
-        self.integers.insert(value, name);
     }
 
     /// Lets a value go by the name of an existing one.
@@ -295,25 +241,6 @@ impl Lowering<'_> {
         let id = node.params[index];
         let shape = self.graph.param(id).shape.clone();
         self.stored(id, shape, false)
-    }
-
-    /// The integers of a layer's weight, as floats; a matrix may be stored as [columns, rows].
-    pub(crate) fn weight_integers(
-        &mut self,
-        node: &percept_graph::Node,
-        shape: Vec<usize>,
-        transposed: bool,
-    ) -> String {
-        let param = self.graph.param(node.params[0]);
-        let integers = Data::Integers {
-            param: node.params[0],
-            grid: param.grid.expect("the weight of a quantised layer"),
-            transposed,
-        };
-        let integers = self.constant(&format!("{}.integers", param.name), shape, integers);
-        let one = self.scalar(node, "one", 1.0);
-        let inputs = vec![integers, one];
-        self.step(node, "weight", "DequantizeLinear", inputs, vec![])
     }
 
     /// A parameter under this shape: floats, or the integers of its grid and what they stand for.
@@ -407,7 +334,7 @@ impl Lowering<'_> {
         self.constant(&name, vec![values.len()], Data::I64(values))
     }
 
-    fn constant(&mut self, name: &str, shape: Vec<usize>, data: Data) -> String {
+    pub(crate) fn constant(&mut self, name: &str, shape: Vec<usize>, data: Data) -> String {
         let name = self.unique(name);
         self.lowered.initializers.push(Initializer {
             name: name.clone(),
