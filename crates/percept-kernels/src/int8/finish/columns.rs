@@ -6,7 +6,7 @@ use crate::int8::tile::TILE_ROWS;
 use crate::simd::{LANES, Simd};
 
 /// A row of a tile: some pixels side by side, none where the tile hangs over the map.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq)]
 pub(in crate::int8) struct TileRun {
     pub(in crate::int8) sample: usize,
     /// The first of them, within its sample.
@@ -15,6 +15,18 @@ pub(in crate::int8) struct TileRun {
 }
 
 impl Finish<'_> {
+    /// The first float of a channel's plane in the first sample, when results are floats.
+    pub(in crate::int8) fn plane(&self, channel: usize, out_pixels: usize) -> Option<*const f32> {
+        match &self.output {
+            SharedOutput::Floats(y) => Some(
+                y.as_mut_ptr()
+                    .wrapping_add(channel * out_pixels)
+                    .cast_const(),
+            ),
+            SharedOutput::Bytes(..) => None,
+        }
+    }
+
     /// Finishes four columns of four channels, from `channel` on, of 8 tiles; `values` are `[column][channel]`.
     #[inline(always)]
     pub(in crate::int8) fn finish_columns<S: Simd>(

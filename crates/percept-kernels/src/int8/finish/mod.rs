@@ -136,31 +136,53 @@ impl<'a> Finish<'a> {
     }
 }
 
-/// What is left to do where results are bytes, nothing is added and no curved activation applied.
-pub(super) struct PlainBytes<'a> {
+/// What is left to do where nothing is added and no curved activation applied.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct Plain<'a> {
     pub(super) factors: &'a [f32],
     pub(super) bias: &'a [f32],
-    /// Steps of the output to the unit.
-    pub(super) per_unit: f32,
-    /// The smallest byte.
-    pub(super) lowest: f32,
-    pub(super) y: &'a SharedMut<'a, i8>,
+    pub(super) output: PlainOutput<'a>,
 }
 
+/// Where such results go, and the smallest of them.
+#[cfg(target_arch = "x86_64")]
+pub(super) enum PlainOutput<'a> {
+    Floats {
+        y: &'a SharedMut<'a, f32>,
+        lowest: f32,
+    },
+    Bytes {
+        y: &'a SharedMut<'a, i8>,
+        /// Steps to the unit.
+        per_unit: f32,
+        lowest: f32,
+    },
+}
+
+#[cfg(target_arch = "x86_64")]
 impl Finish<'_> {
     /// When that is all.
-    pub(super) fn plain(&self) -> Option<PlainBytes<'_>> {
-        let is_plain = self.residual.is_none() && self.activation == Activation::Identity;
-        match &self.output {
-            SharedOutput::Bytes(y, scale, lowest) if is_plain => Some(PlainBytes {
-                factors: &self.factors,
-                bias: &self.bias,
+    pub(super) fn plain(&self) -> Option<Plain<'_>> {
+        let output = match (&self.output, self.activation) {
+            _ if self.residual.is_some() => return None,
+            // A ReLU is in the lowest byte already.
+            (SharedOutput::Bytes(y, scale, lowest), Activation::Identity) => PlainOutput::Bytes {
+                y,
                 per_unit: 1.0 / scale.scale,
                 lowest: *lowest,
+            },
+            (SharedOutput::Floats(y), Activation::Identity) => PlainOutput::Floats {
                 y,
-            }),
-            _ => None,
-        }
+                lowest: f32::NEG_INFINITY,
+            },
+            (SharedOutput::Floats(y), Activation::Relu) => PlainOutput::Floats { y, lowest: 0.0 },
+            _ => return None,
+        };
+        Some(Plain {
+            factors: &self.factors,
+            bias: &self.bias,
+            output,
+        })
     }
 }
 

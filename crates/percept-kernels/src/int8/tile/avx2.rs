@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::{
     GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
-    WORD_COLUMNS, Width, WordSums,
+    WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
 };
 
 pub(super) fn tiles(operands: Operands) -> Tiles {
@@ -340,48 +340,55 @@ unsafe fn row_words<const ROWS: usize>(
     }
 }
 
-/// Half of the columns at a time: with four rows they fill the registers.
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn word_tile(depth: usize, a: *const i16, b: *const i16, sums: *mut WordSums) {
-    const VECTORS: usize = WORD_COLUMNS / 8;
-    for half in [0, WORD_COLUMNS / 2] {
-        let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
-        for k in 0..depth {
-            // SAFETY: the caller gives `depth` quads of 4 rows and of 24 columns.
-            unsafe {
-                let (a, b) = (
-                    a.add(16 * k).cast::<i64>(),
-                    b.add(4 * (k * WORD_COLUMNS + half)),
-                );
+/// A tile of words of 256-bit vectors, which adds products to sums in this way: a run of columns at a time, because with four rows
+/// it fills the registers.
+macro_rules! define_word_tile {
+    ($features:literal, |$sums:ident, $columns:ident, $row:ident| $added:expr) => {
+        #[target_feature(enable = $features)]
+        pub(in crate::int8::tile) unsafe fn word_tile(
+            depth: usize,
+            a: *const i16,
+            b: WordRuns,
+            sums: *mut WordSums,
+        ) {
+            const VECTORS: usize = WORD_RUN / 8;
+            let a = a.cast::<i32>();
+            for run in 0..b.count {
+                // SAFETY: the caller gives so many runs, and the sums of a group.
+                let (columns, sums) = unsafe {
+                    let sums = sums.cast::<i32>().add(run * WORD_RUN);
+                    (b.words.add(run * b.stride).cast::<__m256i>(), sums)
+                };
+                let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
+                for k in 0..depth {
+                    for i in 0..TILE_ROWS {
+                        // SAFETY: the caller gives `depth` pairs of 4 rows.
+                        let row = unsafe { a.add(k * TILE_ROWS + i).read_unaligned() };
+                        let $row = _mm256_set1_epi32(row);
+                        for j in 0..VECTORS {
+                            // SAFETY: and of the columns.
+                            let $columns =
+                                unsafe { _mm256_loadu_si256(columns.add(k * VECTORS + j)) };
+                            let $sums = tile[i][j];
+                            tile[i][j] = $added;
+                        }
+                    }
+                }
                 for i in 0..TILE_ROWS {
-                    let row = _mm256_set1_epi64x(a.add(i).read_unaligned());
                     for j in 0..VECTORS {
-                        let columns = _mm256_loadu_si256(b.add(16 * j).cast());
-                        let products = _mm256_madd_epi16(columns, row);
-                        tile[i][j] = _mm256_add_epi32(tile[i][j], products);
+                        // SAFETY: the caller gives the sums of a group.
+                        unsafe {
+                            let to = sums.add(i * WORD_COLUMNS + 8 * j);
+                            _mm256_storeu_si256(to.cast(), tile[i][j]);
+                        }
                     }
                 }
             }
         }
-        // SAFETY: the caller gives the sums of a group.
-        unsafe { store_words(&tile, sums.cast::<i32>().add(half)) };
-    }
+    };
 }
+pub(super) use define_word_tile;
 
-/// Writes the sums of half of the columns.
-#[inline]
-#[target_feature(enable = "avx2")]
-pub(super) unsafe fn store_words<const VECTORS: usize>(
-    tile: &[[__m256i; VECTORS]; TILE_ROWS],
-    sums: *mut i32,
-) {
-    for i in 0..TILE_ROWS {
-        for j in 0..VECTORS {
-            // SAFETY: passed on from the caller.
-            unsafe {
-                let to = sums.add(i * WORD_COLUMNS + 4 * j);
-                _mm_storeu_si128(to.cast(), add_halves(tile[i][j]));
-            }
-        }
-    }
-}
+define_word_tile!("avx2", |sums, columns, row| {
+    _mm256_add_epi32(sums, _mm256_madd_epi16(columns, row))
+});

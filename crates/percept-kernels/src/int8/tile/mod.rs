@@ -3,7 +3,7 @@
 //! Depth is counted in *quads*: four bytes that lie side by side, of four channels of a pixel or of four inputs of a row.
 //! A *panel tile* multiplies groups of 4 rows of weights `[depth][4]` with a panel of up to 48 pixels `[depth][pixels]`. A *row
 //! tile* multiplies up to 6 rows of activations, wherever they lie, with panels of 16 outputs `[depth][16]`. A *word tile*
-//! multiplies groups of 4 rows with 24 columns of 16-bit numbers, for Winograd. Sums are i32 and exact on every one of them:
+//! multiplies groups of 4 rows with up to 48 columns of 16-bit numbers, for Winograd; its depth is counted in pairs. Sums are i32 and exact on every one of them:
 //!
 //! - `vpdpbusd` wants one operand without a sign: signed activations get 128 added beforehand, and the sums start that much lower.
 //! - `vpmaddubsw` adds pairs of products in 16 bits, which 0..=127 times -127..=127 never leaves; two such pairs may be added
@@ -30,8 +30,10 @@ pub(crate) const ROW_TILE: usize = 6;
 pub(crate) const ROW_OUTPUTS: usize = 16;
 /// Panels of a row tile at most.
 pub(crate) const ROW_PANELS: usize = 2;
-/// Columns of a word tile.
-pub(crate) const WORD_COLUMNS: usize = 24;
+/// Columns of a word tile at most.
+pub(crate) const WORD_COLUMNS: usize = 48;
+/// Columns of words that lie side by side.
+pub(crate) const WORD_RUN: usize = 16;
 
 /// The sums of a group of rows, `[row][pixel]`, and room for a vector that hangs over the last one.
 pub(crate) type GroupSums = [i32; TILE_ROWS * TILE_PIXELS + 8];
@@ -93,9 +95,19 @@ pub(crate) type RowTile = unsafe fn(
     sums: *mut PanelSums,
 );
 
-/// `sums = a · b` for groups of 4 rows `[depth][4]` and 24 columns `[depth][24]`, quads of words. Groups follow one another.
-pub(crate) type WordTile =
-    unsafe fn(depth: usize, a: *const i16, b: *const i16, sums: *mut WordSums);
+/// `sums = a · b` for groups of 4 rows `[depth][4]` and runs of 16 columns `[depth][16]`, pairs of words. Groups follow one another.
+pub(crate) type WordTile = unsafe fn(depth: usize, a: *const i16, b: WordRuns, sums: *mut WordSums);
+
+/// Runs of 16 columns of words.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WordRuns {
+    /// The first.
+    pub(crate) words: *const i16,
+    /// Words from one to the next.
+    pub(crate) stride: usize,
+    /// How many they are, up to three.
+    pub(crate) count: usize,
+}
 
 /// The functions for one kind of operands on one instruction set.
 #[derive(Clone, Copy, Debug)]

@@ -2,7 +2,7 @@
 
 use super::{
     GroupSums, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
-    WORD_COLUMNS, Width, WordSums,
+    WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
 };
 
 pub(super) const TILES: Tiles = Tiles {
@@ -80,21 +80,29 @@ unsafe fn rows(
     }
 }
 
-pub(super) unsafe fn word_tile(depth: usize, a: *const i16, b: *const i16, sums: *mut WordSums) {
-    let a = a.cast::<[[i16; 4]; TILE_ROWS]>();
-    let b = b.cast::<[[i16; 4]; WORD_COLUMNS]>();
-    let mut tile = [0i32; TILE_ROWS * WORD_COLUMNS];
-    for k in 0..depth {
-        // SAFETY: the caller gives `depth` quads of 4 rows and of 24 columns.
-        let (a, b) = unsafe { (a.add(k).read(), &*b.add(k)) };
-        for i in 0..TILE_ROWS {
-            for j in 0..WORD_COLUMNS {
-                for c in 0..4 {
-                    tile[i * WORD_COLUMNS + j] += i32::from(a[i][c]) * i32::from(b[j][c]);
+pub(super) unsafe fn word_tile(depth: usize, a: *const i16, b: WordRuns, sums: *mut WordSums) {
+    let a = a.cast::<[[i16; 2]; TILE_ROWS]>();
+    for run in 0..b.count {
+        let mut tile = [[0i32; WORD_RUN]; TILE_ROWS];
+        // SAFETY: the caller gives so many runs.
+        let columns = unsafe { b.words.add(run * b.stride) }.cast::<[[i16; 2]; WORD_RUN]>();
+        for k in 0..depth {
+            // SAFETY: the caller gives `depth` pairs of 4 rows and of the columns.
+            let (rows, columns) = unsafe { (a.add(k).read(), columns.add(k).read()) };
+            for i in 0..TILE_ROWS {
+                for j in 0..WORD_RUN {
+                    for c in 0..2 {
+                        tile[i][j] += i32::from(rows[i][c]) * i32::from(columns[j][c]);
+                    }
                 }
             }
         }
+        for i in 0..TILE_ROWS {
+            // SAFETY: the caller gives the sums of a group.
+            unsafe {
+                let to = sums.cast::<i32>().add(i * WORD_COLUMNS + run * WORD_RUN);
+                to.cast::<[i32; WORD_RUN]>().write(tile[i]);
+            }
+        }
     }
-    // SAFETY: the caller gives the sums of a group.
-    unsafe { sums.write(tile) };
 }

@@ -220,8 +220,8 @@ fn words_are_exact() {
     let word = |x: f32| (x * 12_700.0) as i16;
     let words = |seed, len| -> Vec<i16> { numbers(seed, len).into_iter().map(word).collect() };
     let (a, b) = (
-        words(5, TILE_GROUPS * DEPTH * 16),
-        words(6, DEPTH * WORD_COLUMNS * 4),
+        words(5, TILE_GROUPS * DEPTH * 8),
+        words(6, DEPTH * WORD_COLUMNS * 2),
     );
     let mut sets: Vec<WordTiles> = Isa::available_for_bytes()
         .into_iter()
@@ -232,16 +232,26 @@ fn words_are_exact() {
         sets.push(WordTiles([Some(vnni::narrow::word_tile), None]));
     }
     for (tile, groups) in sets.iter().flat_map(|set| [set.get(1), set.get(2)]) {
-        let mut sums = [[7; TILE_ROWS * WORD_COLUMNS]; TILE_GROUPS];
-        // SAFETY: the operands are `DEPTH` quads deep.
-        unsafe { tile(DEPTH, a.as_ptr(), b.as_ptr(), sums.as_mut_ptr()) };
-        for (i, j) in (0..4 * groups).flat_map(|i| (0..WORD_COLUMNS).map(move |j| (i, j))) {
-            let products = (0..DEPTH * 4).map(|e| {
-                let weight = a[i / 4 * DEPTH * 16 + (e / 4 * 4 + i % 4) * 4 + e % 4];
-                i32::from(weight) * i32::from(b[(e / 4 * WORD_COLUMNS + j) * 4 + e % 4])
-            });
-            let sum = sums[i / 4][i % 4 * WORD_COLUMNS + j];
-            assert_eq!(sum, products.sum::<i32>(), "{i} {j}");
+        for count in 1..=WORD_COLUMNS / WORD_RUN {
+            let mut sums = [[7; TILE_ROWS * WORD_COLUMNS]; TILE_GROUPS];
+            let runs = WordRuns {
+                words: b.as_ptr(),
+                stride: DEPTH * WORD_RUN * 2,
+                count,
+            };
+            // SAFETY: the operands are `DEPTH` pairs deep.
+            unsafe { tile(DEPTH, a.as_ptr(), runs, sums.as_mut_ptr()) };
+            for (i, j) in (0..4 * groups).flat_map(|i| (0..WORD_COLUMNS).map(move |j| (i, j))) {
+                let products = (0..DEPTH * 2).map(|e| {
+                    let weight = a[i / 4 * DEPTH * 8 + (e / 2 * 4 + i % 4) * 2 + e % 2];
+                    let column = (j / WORD_RUN * DEPTH + e / 2) * WORD_RUN + j % WORD_RUN;
+                    i32::from(weight) * i32::from(b[column * 2 + e % 2])
+                });
+                let is_there = j < count * WORD_RUN;
+                let expected = if is_there { products.sum() } else { 7 };
+                let sum = sums[i / 4][i % 4 * WORD_COLUMNS + j];
+                assert_eq!(sum, expected, "{count} runs: {i} {j}");
+            }
         }
     }
 }

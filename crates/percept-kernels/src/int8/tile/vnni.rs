@@ -30,7 +30,7 @@ pub(super) mod wide {
 
     use super::super::{
         GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS,
-        Tiles, WORD_COLUMNS, Width, WordSums,
+        Tiles, WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
     };
 
     const LANES: usize = 16;
@@ -237,42 +237,65 @@ pub(super) mod wide {
     pub(super) unsafe fn word_tile<const GROUPS: usize>(
         depth: usize,
         a: *const i16,
-        b: *const i16,
+        b: WordRuns,
         sums: *mut WordSums,
     ) {
-        const VECTORS: usize = WORD_COLUMNS / 8;
-        let mut tile = [[[_mm512_setzero_si512(); VECTORS]; TILE_ROWS]; GROUPS];
-        let (mut a, mut b) = (a.cast::<i64>(), b.cast::<__m512i>());
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match b.count {
+                1 => words::<GROUPS, 1>(depth, a, b, sums),
+                2 => words::<GROUPS, 2>(depth, a, b, sums),
+                _ => words::<GROUPS, 3>(depth, a, b, sums),
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    unsafe fn words<const GROUPS: usize, const RUNS: usize>(
+        depth: usize,
+        a: *const i16,
+        b: WordRuns,
+        sums: *mut WordSums,
+    ) {
+        let mut tile = [[[_mm512_setzero_si512(); RUNS]; TILE_ROWS]; GROUPS];
+        let (mut a, mut words) = (a.cast::<i32>(), b.words);
+        let group = depth * TILE_ROWS;
         for _ in 0..depth {
-            // SAFETY: the caller gives `depth` quads of each group and of 24 columns.
+            // The weights of the next groups, which lie behind these, come from far.
+            for g in 0..GROUPS {
+                let next = a.wrapping_add((GROUPS + g) * group);
+                _mm_prefetch::<_MM_HINT_T0>(next.cast());
+            }
+            // SAFETY: the caller gives `depth` pairs of each group and of the columns.
             unsafe {
-                let mut columns = [_mm512_setzero_si512(); VECTORS];
-                for j in 0..VECTORS {
-                    columns[j] = _mm512_loadu_si512(b.add(j).cast());
+                let mut columns = [_mm512_setzero_si512(); RUNS];
+                for j in 0..RUNS {
+                    columns[j] = _mm512_loadu_si512(words.add(j * b.stride).cast());
                 }
                 for g in 0..GROUPS {
                     for i in 0..TILE_ROWS {
-                        let row = a.add(g * depth * TILE_ROWS + i).read_unaligned();
-                        let row = _mm512_set1_epi64(row);
-                        for j in 0..VECTORS {
+                        let row = a.add(g * group + i).read_unaligned();
+                        let row = _mm512_set1_epi32(row);
+                        for j in 0..RUNS {
                             tile[g][i][j] = _mm512_dpwssd_epi32(tile[g][i][j], columns[j], row);
                         }
                     }
                 }
                 a = a.add(TILE_ROWS);
-                b = b.add(VECTORS);
+                words = words.add(2 * WORD_RUN);
             }
         }
         for g in 0..GROUPS {
             for i in 0..TILE_ROWS {
-                for j in 0..VECTORS {
-                    let v = tile[g][i][j];
-                    // Both halves of a quad.
-                    let both = _mm512_add_epi32(v, _mm512_srli_epi64::<32>(v));
+                for j in 0..RUNS {
                     // SAFETY: the caller gives the sums of each group.
                     unsafe {
-                        let to = sums.add(g).cast::<i32>().add(i * WORD_COLUMNS + 8 * j);
-                        _mm256_storeu_si256(to.cast(), _mm512_cvtepi64_epi32(both));
+                        let to = sums
+                            .add(g)
+                            .cast::<i32>()
+                            .add(i * WORD_COLUMNS + WORD_RUN * j);
+                        _mm512_storeu_si512(to.cast(), tile[g][i][j]);
                     }
                 }
             }
@@ -287,7 +310,7 @@ pub(super) mod narrow {
     use super::super::avx2;
     use super::super::{
         GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_ROWS, Tiles,
-        WORD_COLUMNS, Width, WordSums,
+        WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
     };
 
     const LANES: usize = 8;
@@ -389,33 +412,7 @@ pub(super) mod narrow {
         }
     }
 
-    /// Half of the columns at a time: with four rows they fill the registers.
-    #[target_feature(enable = "avx2,avxvnni")]
-    pub(in super::super) unsafe fn word_tile(
-        depth: usize,
-        a: *const i16,
-        b: *const i16,
-        sums: *mut WordSums,
-    ) {
-        const VECTORS: usize = WORD_COLUMNS / 8;
-        for half in [0, WORD_COLUMNS / 2] {
-            let mut tile = [[_mm256_setzero_si256(); VECTORS]; TILE_ROWS];
-            for k in 0..depth {
-                // SAFETY: the caller gives `depth` quads of 4 rows and of 24 columns.
-                unsafe {
-                    let a = a.add(16 * k).cast::<i64>();
-                    let b = b.add(4 * (k * WORD_COLUMNS + half));
-                    for i in 0..TILE_ROWS {
-                        let row = _mm256_set1_epi64x(a.add(i).read_unaligned());
-                        for j in 0..VECTORS {
-                            let columns = _mm256_loadu_si256(b.add(16 * j).cast());
-                            tile[i][j] = _mm256_dpwssd_avx_epi32(tile[i][j], columns, row);
-                        }
-                    }
-                }
-            }
-            // SAFETY: the caller gives the sums of a group.
-            unsafe { avx2::store_words(&tile, sums.cast::<i32>().add(half)) };
-        }
-    }
+    avx2::define_word_tile!("avx2,avxvnni", |sums, columns, row| {
+        _mm256_dpwssd_avx_epi32(sums, columns, row)
+    });
 }

@@ -15,11 +15,12 @@ use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish};
 use super::map::map_len;
-use super::tile::{TILE_ROWS, WORD_COLUMNS, WordSums, WordTiles};
+use super::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN, WordRuns, WordSums, WordTiles};
 use super::weights::ByteWeights;
-use crate::aligned::{AlignedBuf, FLOATS_PER_LINE};
+use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
 use crate::conv::ConvShape;
-use crate::cpu::{Cpu, Scratch};
+use crate::cpu::Cpu;
+use crate::gemm::blocking::Parts;
 use crate::isa::Isa;
 use input::TransformInput;
 use output::{TileRuns, TransformOutput};
@@ -31,10 +32,49 @@ const SPAN: usize = TILE + 2;
 /// Numbers of a transformed tile.
 const POSITIONS: usize = SPAN * SPAN;
 /// Groups of output channels whose sums are in the cache at a time.
-const GROUPS: usize = 16;
+const GROUPS: usize = 8;
+/// Panels of tiles from which on each is transformed and multiplied at once. Fewer are transformed beforehand, all of them, and cut by
+/// output channels too.
+const PANELS: usize = 8;
 
-/// Room between the sums of two positions, so that they do not all lie in the same cache sets.
+/// Room between two positions, in numbers of 4 bytes, so that they do not all lie in the same cache sets.
 const POSITION_PADDING: usize = FLOATS_PER_LINE;
+
+/// Pairs of input channels, of whole quads.
+fn pairs_of(channels: usize) -> usize {
+    2 * channels.div_ceil(4)
+}
+
+/// Words from one position of a run of 16 transformed tiles to the next.
+fn position_stride(in_channels: usize) -> usize {
+    2 * (pairs_of(in_channels) * WORD_RUN + POSITION_PADDING)
+}
+
+/// The column of a tile in its run of 16, and the tile of a column. Fours of tiles lie across: what they read and write side by side
+/// is then a vector, whose quarters go through the columns.
+fn column_of(tile: usize) -> usize {
+    tile % 4 * 4 + tile / 4
+}
+
+/// Groups of output channels that are multiplied one after the other at each position.
+struct Chunk {
+    groups: Range<usize>,
+}
+
+impl Chunk {
+    /// The one that holds a group.
+    fn of(group: usize, groups: usize) -> Chunk {
+        let first = group / GROUPS * GROUPS;
+        Chunk {
+            groups: first..(first + GROUPS).min(groups),
+        }
+    }
+
+    /// Groups of weights that lie in front of its weights for a position.
+    fn start(&self, position: usize) -> usize {
+        self.groups.start * POSITIONS + position * self.groups.len()
+    }
+}
 
 /// The weights of a 3x3 convolution, transformed and packed once.
 #[derive(Debug)]
@@ -42,7 +82,7 @@ pub struct ByteWinograd {
     in_channels: usize,
     out_channels: usize,
     tiles: WordTiles,
-    /// `[position][group of 4 channels][quad of inputs][4 channels][4]`.
+    /// `[chunk][position][group of 4 channels][pair of inputs][4 channels][2]`.
     words: AlignedBuf,
     /// What a step of a position's sums stands for, in steps of the input: `[group][position][4 channels]`.
     scales: Vec<f32>,
@@ -63,13 +103,13 @@ impl ByteWinograd {
 
     /// Whether it is the fastest way: a quarter of the products, of numbers twice as wide, and transforms. Measured on one thread
     /// (examples/byte_layers.rs), ms directly and by Winograd: with AVX2 62 and 31 for 128 to 128 channels on 180x180, 60 and 27 for 256
-    /// on 90x90, 1.6 and 4.4 for 512 on 7x7; with dot products of bytes and vectors of 512 bits 10.6 and 8.4, 9.4 and 7.3, 0.35 and 1.5,
-    /// and even (0.29) for 64 on 56x56.
+    /// on 90x90, 1.6 and 4.4 for 512 on 7x7; with dot products of bytes and vectors of 512 bits 9.6 and 5.6, 9.0 and 5.4, and 0.23 and
+    /// 0.18 for 128 on 28x28. Fewer tiles than there are in that do not pay for reading eight times as many bytes of weights.
     pub fn is_faster(shape: &ConvShape, isa: Isa) -> bool {
         let channels = shape.in_channels.min(shape.out_channels);
         let (least_channels, least_tiles) = match isa.has_byte_dots() {
             false => (16, 16),
-            true if has_wide_transforms() => (64, 400),
+            true if has_wide_transforms() => (64, 48),
             true => return false,
         };
         ByteWinograd::supports(shape)
@@ -166,12 +206,7 @@ pub(super) fn byte_winograd_part(
         x,
         finish: Finish::new(&epilogue, &scales, TILE_ROWS, output),
     };
-    let panels = job.grid.tiles().div_ceil(WORD_COLUMNS);
-    cpu.parallel(panels, &|panel, scratch| {
-        let first = panel * WORD_COLUMNS;
-        let last = (first + WORD_COLUMNS).min(job.grid.tiles());
-        job.compute(cpu, first..last, scratch);
-    });
+    job.run(cpu);
 }
 
 /// Where the tiles of a convolution lie.
@@ -231,59 +266,121 @@ struct Job<'a> {
 }
 
 impl Job<'_> {
-    /// Computes up to 24 tiles.
-    fn compute(&self, cpu: &Cpu, tiles: Range<usize>, scratch: &mut Scratch) {
-        let quads = self.weights.in_channels.div_ceil(4);
+    fn run(&self, cpu: &Cpu) {
+        let (tiles, run_len) = (self.grid.tiles(), self.run_len());
+        let panels = Parts::at_most(WORD_COLUMNS, tiles, WORD_RUN);
         let groups = self.weights.out_channels.div_ceil(TILE_ROWS);
-        let chunk = groups.min(GROUPS);
-        let panel_len = quads * WORD_COLUMNS * 4;
-        let sums_len = TILE_ROWS * WORD_COLUMNS;
-        let stride = chunk * sums_len + POSITION_PADDING;
-        let [transformed, sums] = scratch.floats([POSITIONS * panel_len / 2, POSITIONS * stride]);
-        let transformed: &mut [i16] = bytemuck::cast_slice_mut(transformed);
+        let chunks = groups.div_ceil(GROUPS);
+        let chunk = |index: usize| Chunk::of(index * GROUPS, groups);
+        let sums_len = POSITIONS * self.sums_stride();
+        if panels.count() >= PANELS {
+            cpu.parallel(panels.count(), &|panel, scratch| {
+                let tiles = panels.range(panel);
+                let runs = tiles.len().div_ceil(WORD_RUN);
+                let [words, sums] = scratch.floats([runs * run_len / 2, sums_len]);
+                let words: &mut [i16] = bytemuck::cast_slice_mut(words);
+                for (run, target) in words.chunks_exact_mut(run_len).enumerate() {
+                    self.transform_input(cpu, run_of(&tiles, run), target);
+                }
+                let places = TileRuns::new(&self.grid, tiles);
+                for index in 0..chunks {
+                    self.compute(cpu, &places, chunk(index), words, sums);
+                }
+            });
+            return;
+        }
+        let mut shared = cpu.shared_scratch();
+        let runs = tiles.div_ceil(WORD_RUN);
+        let [words] = shared.floats([runs * run_len / 2]);
+        let target = SharedMut::new(bytemuck::cast_slice_mut::<f32, i16>(words));
+        cpu.parallel(runs, &|run, _| {
+            // SAFETY: each run has its own place.
+            let target = unsafe { target.slice(run * run_len..(run + 1) * run_len) };
+            self.transform_input(cpu, run_of(&(0..tiles), run), target);
+        });
+        let words: &[i16] = bytemuck::cast_slice(words);
+        // Panels of a chunk follow one another, so that its weights stay in the cache.
+        cpu.parallel(chunks * panels.count(), &|block, scratch| {
+            let tiles = panels.range(block % panels.count());
+            let words = &words[tiles.start / WORD_RUN * run_len..];
+            let [sums] = scratch.floats([sums_len]);
+            let places = TileRuns::new(&self.grid, tiles);
+            self.compute(cpu, &places, chunk(block / panels.count()), words, sums);
+        });
+    }
+
+    /// Words of a run of 16 transformed tiles.
+    fn run_len(&self) -> usize {
+        POSITIONS * position_stride(self.weights.in_channels)
+    }
+
+    /// Sums from one position to the next.
+    fn sums_stride(&self) -> usize {
+        GROUPS * TILE_ROWS * WORD_COLUMNS + POSITION_PADDING
+    }
+
+    /// Computes some output channels of up to 48 tiles, whose transform `words` begins with.
+    fn compute(&self, cpu: &Cpu, places: &TileRuns, chunk: Chunk, words: &[i16], sums: &mut [f32]) {
+        let pairs = pairs_of(self.weights.in_channels);
+        let group_len = pairs * TILE_ROWS * 2;
+        let all: &[i16] = bytemuck::cast_slice(self.weights.words.bytes());
         let sums: &mut [i32] = bytemuck::cast_slice_mut(sums);
-        self.transform_input(cpu, tiles.clone(), transformed);
-        let runs = TileRuns::new(&self.grid, tiles);
-        let words: &[i16] = bytemuck::cast_slice(self.weights.words.bytes());
-        let group_len = quads * TILE_ROWS * 4;
-        for first in (0..groups).step_by(chunk.max(1)) {
-            let chunk = chunk.min(groups - first);
-            for position in 0..POSITIONS {
-                let b = &transformed[position * panel_len..][..panel_len];
-                let a = &words[(position * groups + first) * group_len..][..chunk * group_len];
-                let sums = &mut sums[position * stride..][..chunk * sums_len];
-                let (sums, _) = sums.as_chunks_mut::<{ TILE_ROWS * WORD_COLUMNS }>();
-                self.multiply(quads, a, b, sums);
+        let (sums_len, stride) = (TILE_ROWS * WORD_COLUMNS, self.sums_stride());
+        let runs = places.tiles().div_ceil(WORD_RUN);
+        let count = chunk.groups.len();
+        assert!(runs * WORD_RUN <= WORD_COLUMNS && words.len() >= runs * self.run_len());
+        for position in 0..POSITIONS {
+            let channel = chunk.groups.start * TILE_ROWS + position;
+            if channel < (chunk.groups.end * TILE_ROWS).min(self.weights.out_channels) {
+                self.fetch_output(channel, places);
             }
-            for group in 0..chunk {
-                let work = TransformOutput {
-                    grid: &self.grid,
-                    finish: &self.finish,
-                    runs: &runs,
-                    channel: (first + group) * TILE_ROWS,
-                    sums: &sums[group * sums_len..],
-                    stride,
-                    scales: &self.weights.scales[(first + group) * POSITIONS * TILE_ROWS..]
-                        [..POSITIONS * TILE_ROWS],
-                };
-                self.transform_output(cpu, work);
-            }
+            let a = &all[chunk.start(position) * group_len..][..count * group_len];
+            let b = WordRuns {
+                words: words[position * position_stride(self.weights.in_channels)..].as_ptr(),
+                stride: self.run_len(),
+                count: runs,
+            };
+            let sums = &mut sums[position * stride..][..count * sums_len];
+            let (sums, _) = sums.as_chunks_mut::<{ TILE_ROWS * WORD_COLUMNS }>();
+            // SAFETY: as asserted above, the runs are there, each with `pairs` pairs at every position.
+            unsafe { self.multiply(pairs, a, b, sums) };
+        }
+        for (index, group) in chunk.groups.clone().enumerate() {
+            let scales_len = POSITIONS * TILE_ROWS;
+            let work = TransformOutput {
+                grid: &self.grid,
+                finish: &self.finish,
+                places,
+                channel: group * TILE_ROWS,
+                sums: &mut sums[index * sums_len..],
+                stride,
+                scales: &self.weights.scales[group * scales_len..][..scales_len],
+            };
+            self.transform_output(cpu, work);
+        }
+    }
+
+    /// Asks for the lines of floats that some tiles of a channel are written to, long before that: they come from far.
+    fn fetch_output(&self, channel: usize, places: &TileRuns) {
+        let shape = &self.grid.shape;
+        if let Some(plane) = self.finish.plane(channel, shape.out_pixels()) {
+            places.fetch(plane, shape.out_channels * shape.out_pixels());
         }
     }
 
     fn transform_input(&self, cpu: &Cpu, tiles: Range<usize>, target: &mut [i16]) {
-        let grid = &self.grid;
-        #[cfg(target_arch = "x86_64")]
-        if self.weights.wide {
-            // SAFETY: this CPU has the instructions.
-            return unsafe { wide::transform_input(grid, self.x, tiles, target) };
-        }
-        cpu.isa().run(TransformInput {
-            grid,
+        let work = TransformInput {
+            grid: &self.grid,
             x: self.x,
             tiles,
             target,
-        });
+        };
+        #[cfg(target_arch = "x86_64")]
+        if self.weights.wide {
+            // SAFETY: this CPU has the instructions.
+            return unsafe { wide::transform_input(work) };
+        }
+        cpu.isa().run(work);
     }
 
     fn transform_output(&self, cpu: &Cpu, work: TransformOutput<'_>) {
@@ -291,25 +388,34 @@ impl Job<'_> {
         if self.weights.wide
             && let Some(plain) = self.finish.plain()
         {
-            // SAFETY: this CPU has the instructions, and blocks have their own tiles.
-            return unsafe { wide::transform_output(&work, &plain) };
+            // SAFETY: this CPU has the instructions, and blocks have their own tiles or channels.
+            return unsafe { wide::transform_output(work, &plain) };
         }
         cpu.isa().run(work);
     }
 
     /// Multiplies one position of the input with one of the weights.
-    fn multiply(&self, quads: usize, a: &[i16], b: &[i16], sums: &mut [WordSums]) {
-        let group_len = quads * TILE_ROWS * 4;
-        assert!(a.len() == sums.len() * group_len && b.len() == quads * WORD_COLUMNS * 4);
+    ///
+    /// # Safety
+    /// The runs must be there, so many pairs deep.
+    unsafe fn multiply(&self, pairs: usize, a: &[i16], b: WordRuns, sums: &mut [WordSums]) {
+        let group_len = pairs * TILE_ROWS * 2;
+        assert!(a.len() == sums.len() * group_len);
         let mut group = 0;
         while group < sums.len() {
             let (tile, count) = self.weights.tiles.get(sums.len() - group);
             let (a, sums) = (&a[group * group_len..], &mut sums[group..]);
-            // SAFETY: this CPU has the tile's instructions, and the operands are `quads` deep, as asserted above.
-            unsafe { tile(quads, a.as_ptr(), b.as_ptr(), sums.as_mut_ptr()) };
+            // SAFETY: this CPU has the tile's instructions, and the operands are `pairs` deep.
+            unsafe { tile(pairs, a.as_ptr(), b, sums.as_mut_ptr()) };
             group += count;
         }
     }
+}
+
+/// The tiles of one run.
+fn run_of(tiles: &Range<usize>, run: usize) -> Range<usize> {
+    let first = tiles.start + run * WORD_RUN;
+    first..(first + WORD_RUN).min(tiles.end)
 }
 
 #[cfg(test)]

@@ -2,20 +2,20 @@
 
 use std::ops::Range;
 
-use super::{POSITIONS, SPAN, TILE, TileGrid};
+use super::{POSITIONS, SPAN, TILE, TileGrid, column_of};
 use crate::int8::finish::{Finish, TileRun};
-use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS};
+use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN};
 use crate::isa::Kernel;
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, prefetch_read_l2};
 
-/// Finishes one group of four channels of up to 24 tiles.
+/// Finishes one group of four channels of up to 48 tiles.
 pub(super) struct TransformOutput<'a> {
     pub(super) grid: &'a TileGrid<'a>,
     pub(super) finish: &'a Finish<'a>,
-    pub(super) runs: &'a TileRuns,
+    pub(super) places: &'a TileRuns,
     pub(super) channel: usize,
-    /// `[position, stride apart][4 channels][24 tiles]`.
-    pub(super) sums: &'a [i32],
+    /// `[position, stride apart][4 channels][48 columns]`.
+    pub(super) sums: &'a mut [i32],
     pub(super) stride: usize,
     /// `[position][4 channels]`.
     pub(super) scales: &'a [f32],
@@ -26,7 +26,8 @@ impl Kernel for TransformOutput<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for first in (0..self.runs.tiles).step_by(LANES) {
+        let columns = self.places.tiles.next_multiple_of(WORD_RUN);
+        for first in (0..columns).step_by(LANES) {
             // `[channel][row][column]` of 8 tiles.
             let mut pixels = [[[s.splat(0.0); TILE]; TILE]; TILE_ROWS];
             for channel in 0..TILE_ROWS {
@@ -39,9 +40,8 @@ impl Kernel for TransformOutput<'_> {
                         values[column][channel] = pixels[channel][row][column];
                     }
                 }
-                let runs = self.runs.rows[row][first..]
-                    .first_chunk()
-                    .expect("runs of whole vectors");
+                let tiles = &self.places.rows[row][first / WORD_RUN * WORD_RUN..];
+                let runs = std::array::from_fn(|lane| tiles[column_of(first % WORD_RUN + lane)]);
                 let shape = &self.grid.shape;
                 self.finish.finish_columns(
                     s,
@@ -49,7 +49,7 @@ impl Kernel for TransformOutput<'_> {
                     shape.out_channels,
                     shape.out_pixels(),
                     &mut values,
-                    runs,
+                    &runs,
                 );
             }
         }
@@ -57,7 +57,7 @@ impl Kernel for TransformOutput<'_> {
 }
 
 impl TransformOutput<'_> {
-    /// The outputs of one channel of 8 tiles, `[row][column]`.
+    /// The outputs of one channel of 8 columns, `[row][column]`.
     #[inline(always)]
     fn transform<S: Simd>(&self, s: S, first: usize, channel: usize) -> [[S::V; TILE]; TILE] {
         assert!(self.scales.len() == POSITIONS * TILE_ROWS && first + LANES <= WORD_COLUMNS);
@@ -90,10 +90,12 @@ impl TransformOutput<'_> {
     }
 }
 
-/// Where the rows of up to 24 tiles go, `[row][tile]`.
+/// Where the rows of up to 48 tiles go, `[row][tile]`.
 pub(super) struct TileRuns {
     tiles: usize,
     rows: [[TileRun; WORD_COLUMNS]; TILE],
+    /// A bit for each four tiles that lie whole and side by side.
+    joined: [u32; TILE],
 }
 
 impl TileRuns {
@@ -102,9 +104,21 @@ impl TileRuns {
         self.tiles
     }
 
-    /// Where a row of each of them goes.
-    pub(super) fn row(&self, row: usize) -> &[TileRun] {
-        &self.rows[row][..self.tiles]
+    /// Asks for the rows of all tiles in a plane; every 16 pixels, a line of floats, where tiles lie side by side.
+    pub(super) fn fetch(&self, plane: *const f32, sample_len: usize) {
+        for row in &self.rows {
+            for run in row[..self.tiles].iter().step_by(4) {
+                prefetch_read_l2(plane.wrapping_add(run.sample * sample_len + run.pixel));
+            }
+        }
+    }
+
+    /// Where a row of four of them from `first` on goes, and whether that is one place.
+    #[inline(always)]
+    pub(super) fn four(&self, row: usize, first: usize) -> (&[TileRun; 4], bool) {
+        let four = self.rows[row][first..].first_chunk();
+        let joined = self.joined[row] >> (first / 4) & 1 == 1;
+        (four.expect("whole fours of tiles"), joined)
     }
 
     pub(super) fn new(grid: &TileGrid<'_>, tiles: Range<usize>) -> TileRuns {
@@ -121,9 +135,21 @@ impl TileRuns {
                 }
             }
         }
+        let joined = rows.map(|runs| {
+            let fours = runs.as_chunks::<4>().0.iter().enumerate();
+            fours.fold(0, |joined, (index, four)| {
+                let next = |run: &TileRun, steps: usize| TileRun {
+                    pixel: run.pixel + steps * TILE,
+                    ..*run
+                };
+                let all = (0..4).all(|i| four[i].len == TILE && four[i] == next(&four[0], i));
+                joined | u32::from(all) << index
+            })
+        });
         TileRuns {
             tiles: tiles.len(),
             rows,
+            joined,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The transform of weights, G g G^T, rounded to words that no input can overflow.
 
-use super::{ByteWeights, POSITIONS, SPAN};
+use super::{ByteWeights, Chunk, POSITIONS, SPAN, pairs_of};
 use crate::aligned::{AlignedBuf, SharedMut};
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
@@ -24,11 +24,11 @@ pub(super) fn largest_input(position: usize) -> i64 {
     127 * GROWTH[position / SPAN] * GROWTH[position % SPAN]
 }
 
-/// The words `[position][group][quad][4 channels][4]` and their scales `[group][position][4 channels]`.
+/// The words `[chunk][position][group][pair][4 channels][2]` and their scales `[group][position][4 channels]`.
 pub(super) fn pack(cpu: &Cpu, shape: &ConvShape, weights: &ByteWeights) -> (AlignedBuf, Vec<f32>) {
-    let (inputs, quads) = (shape.in_channels, shape.in_channels.div_ceil(4));
+    let (inputs, pairs) = (shape.in_channels, pairs_of(shape.in_channels));
     let groups = shape.out_channels.div_ceil(TILE_ROWS);
-    let group_len = quads * TILE_ROWS * 4;
+    let group_len = pairs * TILE_ROWS * 2;
     let mut words = AlignedBuf::zeroed(POSITIONS * groups * group_len * size_of::<i16>());
     let mut scales = vec![0.0; groups * POSITIONS * TILE_ROWS];
     let word_target = SharedMut::new(bytemuck::cast_slice_mut::<u8, i16>(words.bytes_mut()));
@@ -39,17 +39,18 @@ pub(super) fn pack(cpu: &Cpu, shape: &ConvShape, weights: &ByteWeights) -> (Alig
             let len = POSITIONS * TILE_ROWS;
             scale_target.slice(group * len..(group + 1) * len)
         };
+        let chunk = Chunk::of(group, groups);
         for within in 0..TILE_ROWS.min(shape.out_channels - group * TILE_ROWS) {
             let output = group * TILE_ROWS + within;
             let row = &weights.values[output * inputs * 9..][..inputs * 9];
             let transformed = transform(row);
             for (position, values) in transformed.chunks_exact(inputs.max(1)).enumerate() {
-                let start = (position * groups + group) * group_len;
+                let start = (chunk.start(position) + group - chunk.groups.start) * group_len;
                 // SAFETY: each group has its own words at each position.
                 let words = unsafe { word_target.slice(start..start + group_len) };
                 let step = step(values, largest_input(position));
                 for (input, value) in values.iter().enumerate() {
-                    let place = (input / 4 * TILE_ROWS + within) * 4 + input % 4;
+                    let place = (input / 2 * TILE_ROWS + within) * 2 + input % 2;
                     words[place] = (value / step).round() as i16;
                 }
                 scales[position * TILE_ROWS + within] =

@@ -1,305 +1,476 @@
 //! Both transforms with vectors of 512 bits, with the bits of those in input.rs and output.rs.
 
 use std::arch::x86_64::*;
-use std::ops::Range;
 
-use super::input::{Source, TileRow};
+use super::input::{self, Source, TransformInput, Words, transform_lines};
 use super::output::TransformOutput;
-use super::{POSITIONS, SPAN, TILE, TileGrid};
-use crate::int8::finish::{PlainBytes, TileRun};
+use super::{POSITIONS, SPAN, TILE, position_stride};
+use crate::int8::finish::{Plain, PlainOutput};
 use crate::int8::scale::LARGEST;
-use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS};
+use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN};
 
-/// Tiles of a vector of words, with four channels of each.
-const TOGETHER: usize = 8;
-/// Floats of a vector.
-const LANES: usize = 16;
-/// The sums of a group: four channels of 24 tiles, which are six whole vectors.
-const GROUP: usize = TILE_ROWS * WORD_COLUMNS;
+/// Numbers of a vector, and tiles that are transformed together.
+const LANES: usize = WORD_RUN;
 
 /// Whether this CPU has the instructions.
 pub(super) fn is_supported() -> bool {
     is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512bw")
 }
 
-/// Transforms up to 24 tiles to `[position][quad][24 tiles][4]`; tiles that are missing are zero.
+/// Transforms up to 16 tiles.
 ///
 /// # Safety
 /// This CPU must have the instructions ([`is_supported`]).
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn transform_input(
-    grid: &TileGrid<'_>,
-    x: &[i8],
-    tiles: Range<usize>,
-    target: &mut [i16],
-) {
-    let shape = &grid.shape;
+pub(super) unsafe fn transform_input(work: TransformInput<'_>) {
+    let shape = &work.grid.shape;
+    let stride = position_stride(shape.in_channels);
     let quads = shape.in_channels.div_ceil(4);
-    let stride = quads * WORD_COLUMNS * 4;
-    assert!(target.len() >= POSITIONS * stride, "room for 24 tiles");
-    for first in (0..WORD_COLUMNS).step_by(TOGETHER) {
-        let mut sources = [None; TOGETHER];
-        for (t, source) in sources.iter_mut().enumerate() {
-            let tile = tiles.start + first + t;
-            *source = (tile < tiles.end).then(|| Source::new(grid, tile));
-        }
-        // What lies outside the map stays zero for all channels.
-        let mut borders = [[[[0; 4]; SPAN]; SPAN]; TOGETHER];
-        for quad in 0..quads {
-            let mut rows = [(std::ptr::null(), 0); TOGETHER];
-            for (t, border) in borders.iter_mut().enumerate() {
-                let inside = sources[t].and_then(|source: Source| {
-                    source.whole(shape.width, shape.in_pixels(), x, quad)
-                });
-                rows[t] = match (inside, &sources[t]) {
-                    (Some(inside), _) => (inside.as_ptr(), 4 * shape.width),
-                    (None, Some(source)) => {
-                        source.load(shape.width, shape.in_pixels(), x, quad, border);
-                        (border.as_ptr().cast(), size_of::<TileRow>())
-                    }
-                    (None, None) => (border.as_ptr().cast(), size_of::<TileRow>()),
-                };
-            }
-            let target = &mut target[(quad * WORD_COLUMNS + first) * 4..];
-            // SAFETY: six rows of 24 bytes are there for each tile, and a vector for each position, as asserted above.
-            unsafe { transform_tiles(&rows, stride, target.as_mut_ptr()) };
+    assert!(work.target.len() >= POSITIONS * stride, "room for 16 tiles");
+    assert!(work.x.len() >= 4 * shape.batch * quads * shape.in_pixels());
+    let sources = work.sources();
+    let (sources, _) = sources.as_chunks::<4>();
+    let fours = [0, 1, 2, 3].map(|index| Four::new(&sources[index], shape.width));
+    for quad in 0..quads {
+        // SAFETY: all that is read lies in the map, and there are two vectors for each position, as asserted above.
+        unsafe {
+            let x = work.x.as_ptr().add(4 * quad * shape.in_pixels());
+            let target = work.target.as_mut_ptr().add(4 * quad * WORD_RUN);
+            transform_quad(&fours, x, shape.width, stride, target);
         }
     }
 }
 
-/// Transforms one quad of channels of eight tiles, whose rows of 24 bytes lie so far apart.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn transform_tiles(tiles: &[(*const i8, usize); TOGETHER], stride: usize, target: *mut i16) {
-    let mut lines = [[_mm512_setzero_si512(); SPAN]; SPAN];
-    for (row, line) in lines.iter_mut().enumerate() {
-        // SAFETY: the caller gives 24 bytes a row.
-        let pixels = unsafe { columns(tiles, row) };
-        *line = transform_words(pixels.map(|pixels| _mm512_cvtepi8_epi16(pixels)));
-    }
-    for column in 0..SPAN {
-        let mut line = [_mm512_setzero_si512(); SPAN];
-        for row in 0..SPAN {
-            line[row] = lines[row][column];
+/// Where the inputs of four tiles lie.
+enum Four {
+    /// Side by side: those of a row are 18 pixels, of which those of the masks lie inside the map, from the first and from the third on.
+    Joined {
+        tile: MaskedTile,
+        masks: [__mmask16; 2],
+    },
+    /// Anywhere.
+    Apart([MaskedTile; 4]),
+}
+
+/// Where a tile's inputs lie.
+#[derive(Clone, Copy, Default)]
+struct MaskedTile {
+    /// Its first pixel, maybe outside the map, in the sample's first quad.
+    start: isize,
+    /// Its rows inside the map, a bit each.
+    rows: u8,
+    /// Its columns inside the map, a bit each.
+    columns: u32,
+}
+
+impl MaskedTile {
+    fn new(source: &Source, width: usize) -> MaskedTile {
+        let ([top, bottom], [left, right]) = (source.rows, source.columns);
+        MaskedTile {
+            start: source.pixel as isize - (top * width + left) as isize,
+            rows: ((1u32 << bottom) - (1 << top)) as u8,
+            columns: (1 << right) - (1 << left),
         }
-        let done = transform_words(line);
-        for row in 0..SPAN {
-            // SAFETY: the caller gives room for each position.
-            unsafe {
-                let to = target.add((row * SPAN + column) * stride);
-                _mm512_storeu_si512(to.cast(), done[row]);
+    }
+
+    /// Its pixels of a row under a mask, from a column on.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn row(
+        &self,
+        x: *const i8,
+        width: usize,
+        row: usize,
+        column: usize,
+        mask: __mmask16,
+    ) -> __m512i {
+        let pixel = self.start + (row * width + column) as isize;
+        let mask = if self.rows >> row & 1 == 1 { mask } else { 0 };
+        // SAFETY: those of the mask lie in the map, and nothing else is read.
+        unsafe { _mm512_maskz_loadu_epi32(mask, x.wrapping_offset(4 * pixel).cast()) }
+    }
+}
+
+impl Four {
+    fn new(sources: &[Option<Source>; 4], width: usize) -> Four {
+        let tile = |source: &Option<Source>| {
+            source
+                .as_ref()
+                .map_or_else(MaskedTile::default, |source| MaskedTile::new(source, width))
+        };
+        let tiles = [0, 1, 2, 3].map(|t| tile(&sources[t]));
+        let is_next = |t: usize| {
+            tiles[t].rows == tiles[0].rows && tiles[t].start == tiles[0].start + (TILE * t) as isize
+        };
+        let joined = sources.iter().all(Option::is_some) && (1..4).all(is_next);
+        if !joined {
+            return Four::Apart(tiles);
+        }
+        let columns = (0..4).fold(0, |columns, t| columns | tiles[t].columns << (TILE * t));
+        Four::Joined {
+            tile: tiles[0],
+            masks: [columns as u16, (columns >> 2) as u16],
+        }
+    }
+
+    /// A row of the four tiles, a quarter for each: the first four columns, and the last four.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    unsafe fn row(&self, x: *const i8, width: usize, row: usize) -> [__m512i; 2] {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match self {
+                Four::Joined { tile, masks } => [
+                    tile.row(x, width, row, 0, masks[0]),
+                    tile.row(x, width, row, 2, masks[1]),
+                ],
+                Four::Apart(tiles) => [
+                    quarters(tiles, x, width, row, 0),
+                    quarters(tiles, x, width, row, 2),
+                ],
             }
         }
     }
+}
+
+/// Four columns of a row of each tile, from a column on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn quarters(
+    tiles: &[MaskedTile; 4],
+    x: *const i8,
+    width: usize,
+    row: usize,
+    column: usize,
+) -> __m512i {
+    let mut all = _mm512_setzero_si512();
+    for (t, tile) in tiles.iter().enumerate() {
+        // The masked lanes of each are its quarter: it is read from so much before it.
+        let mask = (tile.columns >> column & 0xf) << (TILE * t);
+        let shifted = MaskedTile {
+            start: tile.start - (TILE * t) as isize,
+            ..*tile
+        };
+        // SAFETY: passed on from the caller.
+        let quarter = unsafe { shifted.row(x, width, row, column, mask as u16) };
+        all = _mm512_or_si512(all, quarter);
+    }
+    all
+}
+
+/// A vector of 32 words; a value proves AVX-512 BW.
+#[derive(Clone, Copy)]
+struct Wide(__m512i);
+
+impl Words for Wide {
+    #[inline(always)]
+    fn add(self, other: Self) -> Self {
+        // SAFETY: a value proves the instructions.
+        Wide(unsafe { _mm512_add_epi16(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn sub(self, other: Self) -> Self {
+        // SAFETY: as above.
+        Wide(unsafe { _mm512_sub_epi16(self.0, other.0) })
+    }
+
+    #[inline(always)]
+    fn times4(self) -> Self {
+        // SAFETY: as above.
+        Wide(unsafe { _mm512_slli_epi16::<2>(self.0) })
+    }
+
+    #[inline(always)]
+    unsafe fn store(self, to: *mut i16) {
+        // SAFETY: passed on from the caller.
+        unsafe { _mm512_storeu_si512(to.cast(), self.0) };
+    }
+}
+
+/// Transforms one quad of channels of 16 tiles.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+unsafe fn transform_quad(
+    fours: &[Four; 4],
+    x: *const i8,
+    width: usize,
+    stride: usize,
+    target: *mut i16,
+) {
+    // Bytes 0 and 1, or 2 and 3, of each quad to the upper halves of two words.
+    let order = [
+        _mm512_broadcast_i32x4(_mm_setr_epi8(
+            0, 0, 0, 1, 4, 4, 4, 5, 8, 8, 8, 9, 12, 12, 12, 13,
+        )),
+        _mm512_broadcast_i32x4(_mm_setr_epi8(
+            2, 2, 2, 3, 6, 6, 6, 7, 10, 10, 10, 11, 14, 14, 14, 15,
+        )),
+    ];
+    // Written out, because large arrays that are filled in loops are cleared beforehand.
+    // SAFETY: passed on from the caller.
+    let quads = unsafe {
+        [
+            columns(fours, x, width, 0),
+            columns(fours, x, width, 1),
+            columns(fours, x, width, 2),
+            columns(fours, x, width, 3),
+            columns(fours, x, width, 4),
+            columns(fours, x, width, 5),
+        ]
+    };
+    for (pair, order) in order.into_iter().enumerate() {
+        let lines = [
+            line(&quads[0], order),
+            line(&quads[1], order),
+            line(&quads[2], order),
+            line(&quads[3], order),
+            line(&quads[4], order),
+            line(&quads[5], order),
+        ];
+        // SAFETY: the caller gives room for each position.
+        unsafe { transform_lines(&lines, stride, target.add(2 * pair * WORD_RUN)) };
+    }
+}
+
+/// B^T d of the pairs of channels of a row of pixels that come to words in this order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn line(quads: &[__m512i; SPAN], order: __m512i) -> [Wide; SPAN] {
+    let word = |column: usize| {
+        let upper = _mm512_shuffle_epi8(quads[column], order);
+        Wide(_mm512_srai_epi16::<8>(upper))
+    };
+    input::transform([word(0), word(1), word(2), word(3), word(4), word(5)])
 }
 
 /// The six quads of a row of each tile, column by column.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-unsafe fn columns(tiles: &[(*const i8, usize); TOGETHER], row: usize) -> [__m256i; SPAN] {
-    let half = |t: usize, byte: usize| {
-        let (start, stride) = tiles[t];
-        // SAFETY: the caller gives 24 bytes a row, and 16 are read from byte 0 or 8 on.
-        unsafe { _mm_loadu_si128(start.add(row * stride + byte).cast()) }
+unsafe fn columns(fours: &[Four; 4], x: *const i8, width: usize, row: usize) -> [__m512i; SPAN] {
+    // SAFETY: passed on from the caller.
+    let [a, b, c, d] = unsafe {
+        [
+            fours[0].row(x, width, row),
+            fours[1].row(x, width, row),
+            fours[2].row(x, width, row),
+            fours[3].row(x, width, row),
+        ]
     };
-    let pair = |t: usize, byte: usize| {
-        _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(half(t, byte)), half(t + 4, byte))
-    };
-    let (a, b) = (
-        [pair(0, 0), pair(1, 0), pair(2, 0), pair(3, 0)],
-        [pair(0, 8), pair(1, 8), pair(2, 8), pair(3, 8)],
-    );
     let low = [
-        _mm256_unpacklo_epi32(a[0], a[1]),
-        _mm256_unpacklo_epi32(a[2], a[3]),
+        _mm512_unpacklo_epi32(a[0], b[0]),
+        _mm512_unpacklo_epi32(c[0], d[0]),
     ];
     let high = [
-        _mm256_unpackhi_epi32(a[0], a[1]),
-        _mm256_unpackhi_epi32(a[2], a[3]),
+        _mm512_unpackhi_epi32(a[0], b[0]),
+        _mm512_unpackhi_epi32(c[0], d[0]),
     ];
     let last = [
-        _mm256_unpackhi_epi32(b[0], b[1]),
-        _mm256_unpackhi_epi32(b[2], b[3]),
+        _mm512_unpackhi_epi32(a[1], b[1]),
+        _mm512_unpackhi_epi32(c[1], d[1]),
     ];
     [
-        _mm256_unpacklo_epi64(low[0], low[1]),
-        _mm256_unpackhi_epi64(low[0], low[1]),
-        _mm256_unpacklo_epi64(high[0], high[1]),
-        _mm256_unpackhi_epi64(high[0], high[1]),
-        _mm256_unpacklo_epi64(last[0], last[1]),
-        _mm256_unpackhi_epi64(last[0], last[1]),
+        _mm512_unpacklo_epi64(low[0], low[1]),
+        _mm512_unpackhi_epi64(low[0], low[1]),
+        _mm512_unpacklo_epi64(high[0], high[1]),
+        _mm512_unpackhi_epi64(high[0], high[1]),
+        _mm512_unpacklo_epi64(last[0], last[1]),
+        _mm512_unpackhi_epi64(last[0], last[1]),
     ]
 }
 
-/// B^T d.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn transform_words(d: [__m512i; SPAN]) -> [__m512i; SPAN] {
-    let (add, sub) = (|a, b| _mm512_add_epi16(a, b), |a, b| _mm512_sub_epi16(a, b));
-    let times4 = |a| _mm512_slli_epi16::<2>(a);
-    let even = sub(d[4], d[2]);
-    let odd = sub(d[3], d[1]);
-    let odd2 = add(odd, odd);
-    let a = sub(d[4], times4(d[2]));
-    let b = sub(d[3], times4(d[1]));
-    [
-        add(times4(sub(d[0], d[2])), even),
-        add(a, b),
-        sub(a, b),
-        add(even, odd2),
-        sub(even, odd2),
-        sub(sub(d[5], d[3]), add(odd2, odd2)),
-    ]
-}
-
-/// Finishes one group of four channels of up to 24 tiles to bytes, with nothing to add and nothing curved behind it.
+/// Finishes one group of four channels of up to 48 tiles, with nothing to add and nothing curved behind it.
 ///
 /// # Safety
-/// This CPU must have the instructions ([`is_supported`]), and no other block may write these tiles.
+/// This CPU must have the instructions ([`is_supported`]), and no other block may write these tiles of these channels.
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) unsafe fn transform_output(work: &TransformOutput<'_>, plain: &PlainBytes<'_>) {
-    assert!(work.scales.len() == POSITIONS * TILE_ROWS);
-    assert!(work.sums.len() >= (POSITIONS - 1) * work.stride + GROUP);
-    let channels: &[f32] = &plain.factors[work.channel..][..TILE_ROWS];
-    let bias: &[f32] = &plain.bias[work.channel..][..TILE_ROWS];
-    // `[row][column][channel][tile]`, and a vector more to read.
-    let mut steps = [[[0i32; GROUP + LANES]; TILE]; TILE];
-    for vector in 0..GROUP / LANES {
-        let lines = lines(work, vector);
-        let (factor, bias) = (spread(channels, vector), spread(bias, vector));
-        for column in 0..TILE {
-            let mut line = [_mm512_setzero_ps(); SPAN];
-            for i in 0..SPAN {
-                line[i] = lines[i][column];
+pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Plain<'_>) {
+    let channels = work.grid.shape.out_channels;
+    for first in (0..work.places.tiles()).step_by(LANES) {
+        for channel in 0..TILE_ROWS {
+            transform_sums(&mut work, plain, channel, first);
+        }
+        let work = &work;
+        match plain.output {
+            PlainOutput::Floats { y, lowest } => {
+                let lowest = _mm512_set1_ps(lowest);
+                for (channel, row) in (0..TILE_ROWS * TILE).map(|at| (at / TILE, at % TILE)) {
+                    if work.channel + channel >= channels {
+                        break;
+                    }
+                    let float = |column: usize| {
+                        let value = output(work, channel, first, row, column);
+                        // A NaN stays one: it is the second operand that is given then.
+                        _mm512_castps_si512(_mm512_max_ps(lowest, value))
+                    };
+                    let columns = [float(0), float(1), float(2), float(3)];
+                    let plane = |sample: usize| sample * channels + work.channel + channel;
+                    store(work, row, first, columns, plane, |start, len| {
+                        // SAFETY: blocks have their own tiles or channels.
+                        unsafe { y.slice(start..start + len) }.as_mut_ptr().cast()
+                    });
+                }
             }
-            let done = transform_sums(line);
-            for row in 0..TILE {
-                let value = _mm512_add_ps(_mm512_mul_ps(done[row], factor), bias);
-                let value = _mm512_mul_ps(value, _mm512_set1_ps(plain.per_unit));
-                // The second operand is what a NaN becomes.
-                let value = _mm512_max_ps(value, _mm512_set1_ps(plain.lowest));
-                let value = _mm512_min_ps(value, _mm512_set1_ps(LARGEST));
-                let to = &mut steps[row][column][LANES * vector..][..LANES];
-                // SAFETY: 16 integers are there.
-                unsafe {
-                    _mm512_storeu_si512(to.as_mut_ptr().cast(), _mm512_cvtps_epi32(value));
+            PlainOutput::Bytes {
+                y,
+                per_unit,
+                lowest,
+            } => {
+                let ends = [_mm512_set1_ps(lowest), _mm512_set1_ps(LARGEST)];
+                let per_unit = _mm512_set1_ps(per_unit);
+                for row in 0..TILE {
+                    let step = |column: usize, channel: usize| {
+                        let value = output(work, channel, first, row, column);
+                        // The second operand is what a NaN becomes.
+                        let value = _mm512_max_ps(_mm512_mul_ps(value, per_unit), ends[0]);
+                        _mm512_cvtps_epi32(_mm512_min_ps(value, ends[1]))
+                    };
+                    let quads = |column: usize| {
+                        let steps = |channel: usize| step(column, channel);
+                        quads_of([steps(0), steps(1), steps(2), steps(3)])
+                    };
+                    let columns = [quads(0), quads(1), quads(2), quads(3)];
+                    let plane = |sample: usize| sample * channels.div_ceil(4) + work.channel / 4;
+                    store(work, row, first, columns, plane, |start, len| {
+                        // SAFETY: blocks have their own tiles or channels.
+                        unsafe { y.slice(4 * start..4 * (start + len)) }
+                            .as_mut_ptr()
+                            .cast()
+                    });
                 }
             }
         }
     }
-    for (row, steps) in steps.iter().enumerate() {
-        for first in (0..work.runs.tiles()).step_by(LANES) {
-            let runs = &work.runs.row(row)[first..];
-            for (run, quads) in runs.iter().zip(quads_of_tiles(steps, first)) {
-                store(work, plain, run, &quads);
+}
+
+/// Puts the outputs of one channel of 16 columns from `first` on, with scale and bias, in the place of the sums at the first positions.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn transform_sums(work: &mut TransformOutput<'_>, plain: &Plain<'_>, channel: usize, first: usize) {
+    assert!(work.scales.len() == POSITIONS * TILE_ROWS && first + LANES <= WORD_COLUMNS);
+    assert!(work.sums.len() >= (POSITIONS - 1) * work.stride + TILE_ROWS * WORD_COLUMNS);
+    let sums = work.sums[channel * WORD_COLUMNS + first..].as_mut_ptr();
+    let scaled = |position: usize| {
+        // SAFETY: asserted above.
+        let sums = unsafe { _mm512_loadu_si512(sums.add(position * work.stride).cast()) };
+        let scale = _mm512_set1_ps(work.scales[position * TILE_ROWS + channel]);
+        _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale)
+    };
+    let line = |row: usize| {
+        let scaled = |column: usize| scaled(row * SPAN + column);
+        transform([
+            scaled(0),
+            scaled(1),
+            scaled(2),
+            scaled(3),
+            scaled(4),
+            scaled(5),
+        ])
+    };
+    let lines = [line(0), line(1), line(2), line(3), line(4), line(5)];
+    let factor = _mm512_set1_ps(plain.factors[work.channel + channel]);
+    let bias = _mm512_set1_ps(plain.bias[work.channel + channel]);
+    for column in 0..TILE {
+        let done = transform([
+            lines[0][column],
+            lines[1][column],
+            lines[2][column],
+            lines[3][column],
+            lines[4][column],
+            lines[5][column],
+        ]);
+        for row in 0..TILE {
+            let value = _mm512_add_ps(_mm512_mul_ps(done[row], factor), bias);
+            // SAFETY: there are more positions than outputs, and all sums were read.
+            unsafe {
+                let to = sums.add((row * TILE + column) * work.stride);
+                _mm512_storeu_ps(to.cast(), value);
             }
         }
     }
 }
 
-/// A^T m of the rows of one vector of sums.
+/// What [`transform_sums`] left there.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn lines(work: &TransformOutput<'_>, vector: usize) -> [[__m512; TILE]; SPAN] {
-    let mut lines = [[_mm512_setzero_ps(); TILE]; SPAN];
-    for i in 0..SPAN {
-        let mut line = [_mm512_setzero_ps(); SPAN];
-        for j in 0..SPAN {
-            let position = i * SPAN + j;
-            let sums = &work.sums[position * work.stride + LANES * vector..][..LANES];
-            // SAFETY: 16 sums are there.
-            let sums = unsafe { _mm512_loadu_si512(sums.as_ptr().cast()) };
-            let scale = spread(&work.scales[position * TILE_ROWS..][..TILE_ROWS], vector);
-            line[j] = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), scale);
-        }
-        lines[i] = transform_sums(line);
-    }
-    lines
+fn output(
+    work: &TransformOutput<'_>,
+    channel: usize,
+    first: usize,
+    row: usize,
+    column: usize,
+) -> __m512 {
+    let start = (row * TILE + column) * work.stride + channel * WORD_COLUMNS + first;
+    // SAFETY: 16 numbers are there.
+    unsafe { _mm512_loadu_ps(work.sums[start..][..LANES].as_ptr().cast()) }
 }
 
-/// The number of each lane's channel, in a vector of `[channel][24 tiles]`.
+/// A^T m. Products with powers of two are exact, so that fusing them rounds as if they were not.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn spread(channels: &[f32], vector: usize) -> __m512 {
-    let [low, high] = [0, LANES / 2].map(|lane| (LANES * vector + lane) / WORD_COLUMNS);
-    let low = _mm512_set1_ps(channels[low]);
-    _mm512_mask_mov_ps(low, 0xff00, _mm512_set1_ps(channels[high]))
-}
-
-/// A^T m.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn transform_sums(m: [__m512; SPAN]) -> [__m512; TILE] {
+fn transform(m: [__m512; SPAN]) -> [__m512; TILE] {
     let add = |a, b| _mm512_add_ps(a, b);
-    let times = |factor: f32, v| _mm512_mul_ps(_mm512_set1_ps(factor), v);
+    let add_times = |factor: f32, v, to| _mm512_fmadd_ps(_mm512_set1_ps(factor), v, to);
     let (sum1, sum2) = (add(m[1], m[2]), add(m[3], m[4]));
     let (difference1, difference2) = (_mm512_sub_ps(m[1], m[2]), _mm512_sub_ps(m[3], m[4]));
     [
         add(add(m[0], sum1), sum2),
-        add(times(2.0, difference2), difference1),
-        add(times(4.0, sum2), sum1),
-        add(add(times(8.0, difference2), difference1), m[5]),
+        add_times(2.0, difference2, difference1),
+        add_times(4.0, sum2, sum1),
+        add(add_times(8.0, difference2, difference1), m[5]),
     ]
 }
 
-/// The four quads of a row of each of 16 tiles from `first` on.
+/// Integers of four channels to quads.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn quads_of_tiles(steps: &[[i32; GROUP + LANES]; TILE], first: usize) -> [[i8; 4 * TILE]; LANES] {
-    // Bytes [channel][tile] of a part to [tile][channel].
-    let order = _mm512_broadcast_i32x4(_mm_setr_epi8(
-        0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15,
-    ));
-    let quads = |column: usize| {
-        let channel = |channel: usize| {
-            let from = &steps[column][channel * WORD_COLUMNS + first..][..LANES];
-            // SAFETY: 16 integers are there.
-            unsafe { _mm512_loadu_si512(from.as_ptr().cast()) }
-        };
-        let low = _mm512_packs_epi32(channel(0), channel(1));
-        let high = _mm512_packs_epi32(channel(2), channel(3));
-        _mm512_shuffle_epi8(_mm512_packs_epi16(low, high), order)
-    };
-    let [q0, q1, q2, q3] = [quads(0), quads(1), quads(2), quads(3)];
-    let low = [_mm512_unpacklo_epi32(q0, q1), _mm512_unpacklo_epi32(q2, q3)];
-    let high = [_mm512_unpackhi_epi32(q0, q1), _mm512_unpackhi_epi32(q2, q3)];
-    // Tiles 0, 4, 8 and 12, and so on.
-    let tiles = [
+fn quads_of([a, b, c, d]: [__m512i; TILE_ROWS]) -> __m512i {
+    // Bytes [channel][column] of a part to [column][channel].
+    let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(order))
+}
+
+/// Stores a row of 16 tiles from `first` on, whose columns these are: floats, or quads, which are as wide. A sample's plane has this
+/// number, and `place` gives room from a number on.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn store(
+    work: &TransformOutput<'_>,
+    row: usize,
+    first: usize,
+    [c0, c1, c2, c3]: [__m512i; TILE],
+    plane: impl Fn(usize) -> usize,
+    place: impl Fn(usize, usize) -> *mut i32,
+) {
+    let low = [_mm512_unpacklo_epi32(c0, c1), _mm512_unpacklo_epi32(c2, c3)];
+    let high = [_mm512_unpackhi_epi32(c0, c1), _mm512_unpackhi_epi32(c2, c3)];
+    // Tiles 0 to 3, and so on: fours of them lie across.
+    let fours = [
         _mm512_unpacklo_epi64(low[0], low[1]),
         _mm512_unpackhi_epi64(low[0], low[1]),
         _mm512_unpacklo_epi64(high[0], high[1]),
         _mm512_unpackhi_epi64(high[0], high[1]),
     ];
-    let mut rows = [[0; 4 * TILE]; LANES];
-    for (t, tiles) in tiles.into_iter().enumerate() {
-        let parts = [
-            _mm512_extracti32x4_epi32::<0>(tiles),
-            _mm512_extracti32x4_epi32::<1>(tiles),
-            _mm512_extracti32x4_epi32::<2>(tiles),
-            _mm512_extracti32x4_epi32::<3>(tiles),
-        ];
-        for (part, quads) in parts.into_iter().enumerate() {
-            // SAFETY: 16 bytes are there.
-            unsafe { _mm_storeu_si128(rows[4 * part + t].as_mut_ptr().cast(), quads) };
+    let pixels = work.grid.shape.out_pixels();
+    for (index, four) in fours.into_iter().enumerate() {
+        let (runs, joined) = work.places.four(row, first + TILE * index);
+        if joined {
+            let to = place(plane(runs[0].sample) * pixels + runs[0].pixel, LANES);
+            // SAFETY: there is room for 16 numbers.
+            unsafe { _mm512_storeu_si512(to.cast(), four) };
+            continue;
         }
-    }
-    rows
-}
-
-#[inline(always)]
-fn store(
-    work: &TransformOutput<'_>,
-    plain: &PlainBytes<'_>,
-    run: &TileRun,
-    quads: &[i8; 4 * TILE],
-) {
-    let shape = &work.grid.shape;
-    let plane = run.sample * shape.out_channels.div_ceil(4) + work.channel / 4;
-    let start = 4 * (plane * shape.out_pixels() + run.pixel);
-    // SAFETY: blocks have their own tiles.
-    let y = unsafe { plain.y.slice(start..start + 4 * run.len) };
-    match y.as_mut_array::<{ 4 * TILE }>() {
-        Some(y) => *y = *quads,
-        None => y.copy_from_slice(&quads[..4 * run.len]),
+        let tiles = [
+            four,
+            _mm512_shuffle_i32x4::<0b01>(four, four),
+            _mm512_shuffle_i32x4::<0b10>(four, four),
+            _mm512_shuffle_i32x4::<0b11>(four, four),
+        ];
+        for (run, tile) in runs.iter().zip(tiles) {
+            let to = place(plane(run.sample) * pixels + run.pixel, run.len);
+            // SAFETY: there is room for a run, and nothing outside of the mask is written.
+            unsafe { _mm512_mask_storeu_epi32(to, (1 << run.len) - 1, tile) };
+        }
     }
 }
