@@ -5,8 +5,6 @@
 mod activation;
 mod attention;
 mod batch_norm;
-mod batch_norm_kept;
-mod batch_norm_rows;
 mod conv_columns;
 mod conv_input;
 mod conv_weight;
@@ -22,10 +20,9 @@ mod testing;
 pub use activation::{activation_gradient, activation_gradient_in_place, softmax_gradient};
 pub use attention::packed_attention_gradient;
 pub use batch_norm::{
-    BatchNormAgain, BatchNormGradient, BatchNormTraining, batch_norm_again, batch_norm_gradient,
-    batch_norm_training, batch_norm_training_keeping,
+    BatchNormAgain, BatchNormGradient, BatchNormTraining, Keeps, batch_norm_again,
+    batch_norm_gradient, batch_norm_training, batch_norm_training_keeping, keep_rectified,
 };
-pub use batch_norm_kept::{Keeps, keep_rectified};
 pub use conv_input::conv2d_input_gradient;
 pub use conv_weight::conv2d_weight_gradient;
 pub use dense::dense_to_sparse;

@@ -4,8 +4,8 @@
 //! must not, or the other way round: one value in some thousands, but each with its whole gradient. Such a value is rounded away from
 //! the corner instead: to the number on its other side.
 
-use super::batch_norm::{BatchNormAgain, Line, Planes, scale};
-use super::batch_norm_rows::affine;
+use super::rows::affine;
+use super::{BatchNormAgain, Line, Planes, scale};
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::cpu::Cpu;

@@ -1,6 +1,6 @@
 //! Batch normalisation of rows [batch, channels] in training: channels lie side by side, so they fill the vectors.
 
-use super::batch_norm::{BatchNormAgain, BatchNormGradient, BatchNormTraining};
+use super::{BatchNormAgain, BatchNormGradient, BatchNormTraining};
 use crate::activation::Activation;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
