@@ -41,6 +41,7 @@ fn search(
     let k = tree.list_len(op.k);
     if k == op.k {
         tree.neighbours(cpu, k, lists, None);
+        tree.give_back(cpu);
         if start > 0 {
             lists.iter_mut().for_each(|row| *row += start);
         }
@@ -48,6 +49,7 @@ fn search(
     }
     let mut short = vec![0; points.len() * k];
     tree.neighbours(cpu, k, &mut short, None);
+    tree.give_back(cpu);
     for (row, list) in lists.chunks_exact_mut(op.k).enumerate() {
         list.fill(start + row as i32);
         for (to, from) in list.iter_mut().zip(&short[row * k..][..k]) {

@@ -92,7 +92,7 @@ pub fn levels(
             next.neighbours_of(cpu, &tree, plan.up_k, &mut level.up, distance);
         }
         levels.push(level);
-        tree = next;
+        std::mem::replace(&mut tree, next).give_back(cpu);
         source = next_source.iter().map(|&place| place as i32).collect();
         priority = next_source.iter().map(|&place| priority[place]).collect();
     }
@@ -101,6 +101,7 @@ pub fn levels(
         points: tree.points().collect(),
         ..Level::default()
     });
+    tree.give_back(cpu);
     Ok(levels)
 }
 

@@ -295,7 +295,9 @@ impl CloudLevels {
         for (points, (rows, squared)) in target_points.chunks(chunk).zip(lists) {
             let asking = PointTree::build(cpu, points, Numbering::Rows)?;
             tree.neighbours_of(cpu, &asking, k, rows, Some(squared));
+            asking.give_back(cpu);
         }
+        tree.give_back(cpu);
         for row in &mut found.rows {
             *row = source_rows[*row as usize];
         }

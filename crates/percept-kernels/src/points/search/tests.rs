@@ -207,6 +207,35 @@ fn points_that_are_no_numbers_are_refused_or_left_out() {
 }
 
 #[test]
+fn many_points_have_one_order_without_those_left_out() {
+    let mut points = cloud(3, 40_000, [1.0; 3], [30.0, 20.0, 2.0], 0.0);
+    for row in [0, 16_383, 16_384, 39_999] {
+        points[row][row % 3] = f32::NAN;
+    }
+    let trees = cpus().map(|cpu| PointTree::of_usable(&cpu, &points, Numbering::Rows).unwrap());
+    let orders: Vec<Vec<u32>> = trees.map(|tree| tree.rows().to_vec()).collect();
+    assert!(orders.windows(2).all(|pair| pair[0] == pair[1]));
+    let mut rows = orders[0].clone();
+    rows.sort_unstable();
+    let usable = |row: &u32| points[*row as usize].iter().all(|value| value.is_finite());
+    assert!(rows.into_iter().eq((0..40_000).filter(usable)));
+}
+
+#[test]
+fn memory_of_another_tree_leaves_nothing_behind() {
+    for cpu in cpus() {
+        for (seed, len) in [(1, 1000), (2, 333), (3, 17), (4, 999)] {
+            let points = cloud(seed, len, [seed as f32; 3], [2.0; 3], 0.1);
+            let tree = PointTree::build(&cpu, &points, Numbering::Rows).unwrap();
+            let mut index = vec![0; len * 16];
+            tree.neighbours(&cpu, 16, &mut index, None);
+            tree.give_back(&cpu);
+            assert_eq!(index, brute_force(&points, &points, 16).0);
+        }
+    }
+}
+
+#[test]
 fn the_largest_coordinates_are_searched_rightly() {
     check(&cloud(2, 100, [0.0; 3], [1e18; 3], 0.0), 16);
 }
