@@ -90,13 +90,13 @@ impl Deref for Leaves {
 
     #[inline(always)]
     fn deref(&self) -> &[Leaf] {
-        &bytemuck::cast_slice(self.buffer.bytes())[..self.count]
+        bytemuck::cast_slice(&self.buffer.bytes()[..self.count * size_of::<Leaf>()])
     }
 }
 
 impl DerefMut for Leaves {
     fn deref_mut(&mut self) -> &mut [Leaf] {
-        &mut bytemuck::cast_slice_mut(self.buffer.bytes_mut())[..self.count]
+        bytemuck::cast_slice_mut(&mut self.buffer.bytes_mut()[..self.count * size_of::<Leaf>()])
     }
 }
 
@@ -205,7 +205,8 @@ impl PointTree {
             });
         }
         let mut buffer = cpu.buffer(points.len() * size_of::<Point>() / size_of::<f32>());
-        let sorted = &mut bytemuck::cast_slice_mut(buffer.bytes_mut())[..points.len()];
+        let bytes = &mut buffer.bytes_mut()[..points.len() * size_of::<Point>()];
+        let sorted = bytemuck::cast_slice_mut(bytes);
         let count = copy_usable(cpu, points, sorted);
         accept(count)?;
         let sorted = &mut sorted[..count];
