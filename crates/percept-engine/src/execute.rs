@@ -125,6 +125,9 @@ impl Program {
         let x: &[f32] = io.read(0).map_err(failed)?;
         if step.fused.input_scale.is_none() {
             observe(node, x);
+            if let (Some(behind), Some(between)) = (&step.fused.depthwise, &call.kernel.between) {
+                observe(self.graph.node(behind.node), &between(&self.cpu, x));
+            }
             return Ok(());
         }
         // The kernel multiplies factors onto its input; what it multiplies by weights is the product.

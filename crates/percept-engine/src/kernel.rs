@@ -10,6 +10,7 @@ use crate::empty::OnMap;
 use crate::operands::Operands;
 
 type Fill = dyn Fn(&Cpu, &mut Operands<'_>) -> Result<(), String> + Send + Sync;
+type Between = dyn Fn(&Cpu, &[f32]) -> Vec<f32> + Send + Sync;
 type Define = dyn Fn(&Cpu, &Operands<'_>) -> Result<Vec<Tensor<'static>>, String> + Send + Sync;
 
 /// What a kernel does.
@@ -30,6 +31,8 @@ pub struct Kernel {
     pub in_place_operand: Option<usize>,
     /// How the work is done, for reports, when there is a choice.
     pub algorithm: Option<String>,
+    /// What a layer that was fused into this one multiplies, for who observes it.
+    pub between: Option<Box<Between>>,
     /// Whether the output is the operands, one after the other in memory.
     pub joins: bool,
     /// What it does to a map of which parts are known.
@@ -64,6 +67,7 @@ impl Kernel {
             work,
             in_place_operand: None,
             algorithm: None,
+            between: None,
             joins: false,
             on_map: None,
         }
@@ -78,6 +82,15 @@ impl Kernel {
     /// Computes by this algorithm.
     pub fn by(mut self, algorithm: impl Display) -> Self {
         self.algorithm = Some(algorithm.to_string());
+        self
+    }
+
+    /// Can show what the layer multiplies that was fused into it, from its first operand.
+    pub fn showing(
+        mut self,
+        between: impl Fn(&Cpu, &[f32]) -> Vec<f32> + Send + Sync + 'static,
+    ) -> Self {
+        self.between = Some(Box::new(between));
         self
     }
 

@@ -40,6 +40,8 @@ pub struct Fused {
     pub activation: Option<Activation>,
     /// A pooling of the output, behind the activation.
     pub max_pool: Option<MaxPool2d>,
+    /// The step of a depthwise convolution of the output, with what is fused into it.
+    pub depthwise: Option<Box<LoweredNode>>,
     /// What a batch norm leaves for the backward pass: its input and its output, rounded. They are its last outputs.
     pub kept: [Option<ValueId>; 2],
 }

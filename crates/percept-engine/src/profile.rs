@@ -105,7 +105,11 @@ impl Program {
                     .filter(|(_, call)| !call.in_place)
                     .map_or(0, |(_, call)| call.writes.iter().map(written).sum()),
                 live_bytes: call.map_or(0, |(schedule, _)| schedule.plan.live_bytes(index)),
-                weight_bytes: self.weights.node_bytes(node.id),
+                weight_bytes: [step.node]
+                    .iter()
+                    .chain(&step.absorbed)
+                    .map(|&id| self.weights.node_bytes(id))
+                    .sum(),
                 is_constant: call.is_none(),
             });
         }

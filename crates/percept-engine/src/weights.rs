@@ -7,7 +7,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use percept_graph::{Graph, Node, NodeId, Op, Tensor, WeightSource};
-use percept_kernels::conv::{ConvAlgorithm, PackedConv, PackedConvTranspose};
+use percept_kernels::conv::{
+    ConvAlgorithm, PackedChannels, PackedConv, PackedConvTranspose, PackedDepthwise,
+};
 use percept_kernels::gemm::PackedLinear;
 use percept_kernels::int8::{ByteConv, ByteDepthwise, ByteLinear, ByteSparseConv, ByteWinograd};
 use percept_kernels::norm::fold_batch_norm;
@@ -43,6 +45,10 @@ impl Packing {
 pub enum Form {
     /// A convolution by this algorithm.
     Conv(ConvAlgorithm),
+    /// A convolution that a depthwise one follows.
+    Expansion,
+    /// That depthwise convolution.
+    Depthwise,
     /// A transposed convolution.
     Transposed,
     /// Bytes, for inputs that are signed or not.
@@ -78,6 +84,8 @@ macro_rules! packed {
 packed!(
     PackedConv,
     PackedConvTranspose,
+    PackedChannels,
+    PackedDepthwise,
     PackedLinear,
     PackedSparseConv,
     ByteConv,

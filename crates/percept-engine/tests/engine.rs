@@ -89,6 +89,15 @@ fn convolutional() -> Graph {
         padding: 1,
     };
     let entry = b.leaf("entry_max", window, &[entry]);
+    // An inverted residual: nobody but a depthwise convolution reads the wide map.
+    let wide = b.conv2d("expand", entry, Conv2d::new(16, 40, 1).no_bias());
+    let wide = b.batch_norm("expand_bn", wide, BatchNorm::new(40));
+    let wide = b.leaf("expand_act", Activation::Silu, &[wide]);
+    let apart = Conv2d::new(40, 40, 3).stride(2).padding(1).groups(40);
+    let deep = b.conv2d("deep", wide, apart.no_bias());
+    let deep = b.batch_norm("deep_bn", deep, BatchNorm::new(40));
+    let deep = b.relu("deep_relu", deep);
+    b.output("deep", deep);
     b.output("up", up);
     b.output("pooled", pooled);
     b.output("entry", entry);
@@ -313,12 +322,45 @@ fn rewrites_absorb_what_they_should() {
     assert_eq!(absorbed("project"), ["scale", "add_2"]);
     assert_eq!(absorbed("up"), ["up_bn", "up_relu"]);
     assert_eq!(absorbed("entry"), ["entry_relu", "entry_max"]);
+    assert_eq!(
+        absorbed("expand"),
+        ["expand_bn", "expand_act", "deep", "deep_bn", "deep_relu"]
+    );
     assert_eq!(recording.runs[0].steps.len(), infos.len());
     let total: u64 = infos.iter().map(|info| info.macs.unwrap()).sum();
     assert_eq!(
         total,
         graph.total_macs(&recording.runs[0].bindings).unwrap()
     );
+}
+
+#[test]
+fn a_fused_layer_shows_what_it_multiplies() {
+    let graph = convolutional();
+    let x = tensor("input", &[2, 3, 40, 33]);
+    let tapped = graph
+        .clone()
+        .with_output("tap", graph.find("expand_act").unwrap());
+    let isa = Isa::detect().unwrap();
+    let expected = run(&tapped, &x, 1, isa, Options::default());
+    let mut program = program(&graph, 2, isa, Options::default());
+    let mut seen = Vec::new();
+    program
+        .run_observed(&[("x", &x)], &mut |node, values| {
+            if node.name == "deep" {
+                seen.push(values.to_vec());
+            }
+        })
+        .unwrap();
+    let [seen] = &seen[..] else {
+        panic!("shown {} times", seen.len())
+    };
+    let (_, expected) = expected.iter().find(|(name, _)| name == "tap").unwrap();
+    let expected = expected.values::<f32>().unwrap();
+    assert_eq!(seen.len(), expected.len());
+    for (got, expected) in seen.iter().zip(expected) {
+        assert!((got - expected).abs() < 1e-5, "{got} instead of {expected}");
+    }
 }
 
 #[test]

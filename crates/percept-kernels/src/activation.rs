@@ -1,7 +1,7 @@
 //! Activation functions, as fused into kernels and on single values.
 
 use crate::math;
-use crate::simd::Simd;
+use crate::simd::Floats;
 
 /// A function applied to each element of an output.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -51,7 +51,7 @@ impl Activation {
 
     /// A vector of values.
     #[inline(always)]
-    pub fn apply<S: Simd>(self, s: S, x: S::V) -> S::V {
+    pub fn apply<S: Floats>(self, s: S, x: S::V) -> S::V {
         match self {
             Activation::Identity => x,
             // NaN stays NaN: `max` gives its second operand then.
@@ -76,6 +76,7 @@ impl Activation {
 mod tests {
     use super::*;
     use crate::isa::{Isa, Kernel};
+    use crate::simd::Simd;
 
     struct Apply(Activation, [f32; 8]);
 

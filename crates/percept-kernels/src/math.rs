@@ -5,7 +5,7 @@
 
 use std::f32::consts::{FRAC_2_SQRT_PI, LN_2, LOG2_E};
 
-use crate::simd::{ROUNDER, Simd};
+use crate::simd::{Floats, ROUNDER};
 
 /// ln 2 in two parts; the first has few bits, so that its product with a whole number is exact.
 const LN_2_HIGH: f32 = 0.693_359_4;
@@ -33,7 +33,7 @@ pub(crate) const EXP2_UP_TO_0: [f32; 6] = [
 
 /// Evaluates a polynomial, lowest coefficient first, by Horner's rule.
 #[inline(always)]
-fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) -> S::V {
+fn polynomial<S: Floats, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) -> S::V {
     let mut sum = s.splat(coefficients[N - 1]);
     for i in (0..N - 1).rev() {
         sum = s.mul_add(sum, x, s.splat(coefficients[i]));
@@ -43,13 +43,13 @@ fn polynomial<S: Simd, const N: usize>(s: S, x: S::V, coefficients: [f32; N]) ->
 
 /// 2^x within 1.5e-7 relative; 0 below -126.5 and infinity from 127.5 on.
 #[inline(always)]
-pub fn exp2<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn exp2<S: Floats>(s: S, x: S::V) -> S::V {
     exp2_below_128(s, s.min(s.splat(128.0), x))
 }
 
 /// [`exp2`] without the check for overflow.
 #[inline(always)]
-pub(crate) fn exp2_below_128<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn exp2_below_128<S: Floats>(s: S, x: S::V) -> S::V {
     // `max` and `min` give the second operand for NaN, so NaN passes through. 2^-127 comes out of `pow2` as 0.
     let x = s.max(s.splat(-127.0), x);
     let whole = s.round(x);
@@ -60,7 +60,7 @@ pub(crate) fn exp2_below_128<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// 2^x of x up to 0 within 2.2e-7 relative, for a softmax: what is below -120 gives 2^-120.
 #[inline(always)]
-pub(crate) fn exp2_up_to_0<S: Simd>(s: S, x: S::V) -> S::V {
+pub(crate) fn exp2_up_to_0<S: Floats>(s: S, x: S::V) -> S::V {
     // NaN passes through: as in `exp2_below_128`.
     let x = s.max(s.splat(-120.0), x);
     let whole = s.add(x, s.splat(ROUNDER));
@@ -71,7 +71,7 @@ pub(crate) fn exp2_up_to_0<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// e^x within 1.5e-7 relative; 0 below -87.68 and infinity from 88.38 on.
 #[inline(always)]
-pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn exp<S: Floats>(s: S, x: S::V) -> S::V {
     let x = s.min(s.splat(89.0), s.max(s.splat(-88.0), x));
     let whole = s.round(s.mul(x, s.splat(LOG2_E)));
     let part = s.neg_mul_add(whole, s.splat(LN_2_HIGH), x);
@@ -93,7 +93,7 @@ pub fn exp<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// The error function within 5e-7 relative.
 #[inline(always)]
-pub fn erf<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn erf<S: Floats>(s: S, x: S::V) -> S::V {
     /// From here on, erf rounds to 1.
     const SATURATION: f32 = 3.92;
     let square = s.mul(x, x);
@@ -127,7 +127,7 @@ pub fn erf<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// The hyperbolic tangent within 5e-7 relative.
 #[inline(always)]
-pub fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn tanh<S: Floats>(s: S, x: S::V) -> S::V {
     /// From here on, tanh rounds to 1.
     const SATURATION: f32 = 9.01;
     let square = s.mul(x, x);
@@ -151,26 +151,26 @@ pub fn tanh<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// 1 / (1 + e^-x) within 3e-7 relative; from -87 down the value at -87, 1.6e-38.
 #[inline(always)]
-pub fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn sigmoid<S: Floats>(s: S, x: S::V) -> S::V {
     s.div(s.splat(1.0), one_plus_exp_minus(s, at_least_minus_87(s, x)))
 }
 
 /// x / (1 + e^-x) within 3e-7 relative; from -87 down the value at -87, -1.4e-36.
 #[inline(always)]
-pub fn silu<S: Simd>(s: S, x: S::V) -> S::V {
+pub fn silu<S: Floats>(s: S, x: S::V) -> S::V {
     let x = at_least_minus_87(s, x);
     s.div(x, one_plus_exp_minus(s, x))
 }
 
 /// `max` gives the second operand for NaN, so NaN passes through.
 #[inline(always)]
-fn at_least_minus_87<S: Simd>(s: S, x: S::V) -> S::V {
+fn at_least_minus_87<S: Floats>(s: S, x: S::V) -> S::V {
     s.max(s.splat(-87.0), x)
 }
 
 /// 1 + e^-x for x from -87 on. As short as can be: it is applied to every output of a network with SiLU.
 #[inline(always)]
-fn one_plus_exp_minus<S: Simd>(s: S, x: S::V) -> S::V {
+fn one_plus_exp_minus<S: Floats>(s: S, x: S::V) -> S::V {
     let x = s.min(s.splat(87.0), x);
     let shifted = s.mul_add(x, s.splat(-LOG2_E), s.splat(ROUNDER));
     let whole = s.sub(shifted, s.splat(ROUNDER));
@@ -194,7 +194,7 @@ fn one_plus_exp_minus<S: Simd>(s: S, x: S::V) -> S::V {
 
 /// Exactly -1 and 1 beyond the bound: an approximation that is off by one ulp there would leak |x| * 6e-8 into GELU.
 #[inline(always)]
-fn saturate<S: Simd>(s: S, x: S::V, bound: f32, inside: S::V) -> S::V {
+fn saturate<S: Floats>(s: S, x: S::V, bound: f32, inside: S::V) -> S::V {
     let above = s.select(s.less(s.splat(bound), x), s.splat(1.0), inside);
     s.select(s.less(x, s.splat(-bound)), s.splat(-1.0), above)
 }
@@ -203,6 +203,7 @@ fn saturate<S: Simd>(s: S, x: S::V, bound: f32, inside: S::V) -> S::V {
 mod tests {
     use super::*;
     use crate::isa::{Isa, Kernel};
+    use crate::simd::Simd;
 
     #[derive(Clone, Copy, Debug)]
     enum Function {

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use percept_graph::Conv2d;
+use percept_graph::{Conv2d, Op};
 use percept_kernels::conv::{
-    CellMask, ConvAlgorithm, ConvShape, PackedConv, can_skip, choose_algorithm, conv2d,
+    CellMask, ConvShape, PackedConv, can_skip, choose_algorithm, choose_for_kept_weights, conv2d,
     conv2d_max_pooled, conv2d_settled,
 };
 use percept_kernels::pool2d::Pool2dShape;
@@ -12,7 +12,7 @@ use percept_kernels::reference::{self, Real};
 use percept_kernels::{Activation, Cpu, Epilogue};
 
 use super::prepare::{bias_only, epilogue};
-use super::{Execute, Prepare, Reference, integers, pool};
+use super::{Execute, Prepare, Reference, conv_depthwise, integers, pool};
 use crate::EngineError;
 use crate::empty::{Extent, MapLayer, OnMap, Settled, SmallMap};
 use crate::kernel::Kernel;
@@ -41,13 +41,20 @@ impl Execute for Conv2d {
         if let Some(grid) = at.step.fused.input_bytes {
             return integers::conv(self, at, grid);
         }
+        let graph = at.graph;
+        if let Some(behind) = &at.step.fused.depthwise
+            && let Op::Conv2d(second) = &graph.node(behind.node).op
+        {
+            return conv_depthwise::prepare(self, second, behind, at);
+        }
         let shape = shape(self, at.x());
         let scaled = at.step.fused.input_scale.is_some();
-        // Only the pointwise kernel scales its input, and the pass that fused the scale saw a pointwise convolution.
-        let algorithm = match scaled {
-            true => ConvAlgorithm::Pointwise,
-            false => choose_algorithm(&shape, at.mode, at.cpu.isa()),
+        // Kernels for pointwise convolutions scale their input, and the pass that fused the scale saw one.
+        let choose = match at.parameters_are_values() {
+            true => choose_algorithm,
+            false => choose_for_kept_weights,
         };
+        let algorithm = choose(&shape, at.mode, at.cpu.isa());
         let packing = at.packing(Form::Conv(algorithm), &[Precision::F32])?;
         if at.parameters_are_values() {
             let bias = self.bias.then_some(2);

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod cast;
 mod conv;
+mod conv_depthwise;
 mod conv_gradient;
 mod conv_transpose;
 mod custom;
@@ -39,6 +40,7 @@ use percept_kernels::reference::Real;
 use crate::EngineError;
 use crate::kernel::Kernel;
 
+pub use conv_depthwise::has_kernel as has_depthwise_kernel;
 pub use prepare::Prepare;
 pub use reference::Reference;
 

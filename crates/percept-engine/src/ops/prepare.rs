@@ -42,6 +42,17 @@ pub struct Prepare<'a> {
 }
 
 impl<'a> Prepare<'a> {
+    /// The same for a step that was fused into this one.
+    pub fn of<'b>(&'b mut self, step: &'b LoweredNode) -> Prepare<'b> {
+        Prepare {
+            step,
+            weights: &mut *self.weights,
+            inputs: &[],
+            outputs: None,
+            ..*self
+        }
+    }
+
     /// The node.
     pub fn node(&self) -> &'a Node {
         self.graph.node(self.step.node)

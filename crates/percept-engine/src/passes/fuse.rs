@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use percept_graph::{Binary, BinaryKind, Conv2d, Graph, Op, ValueId};
 
 use super::fold::absorb_next;
-use crate::lowering::{Lowered, LoweredNode};
+use crate::lowering::{Fused, Lowered, LoweredNode};
+use crate::ops::has_depthwise_kernel;
 
 /// x · s with s [N, C, 1, 1] in front of a pointwise convolution (squeeze and excite): scaled while packing.
 pub fn input_scales(graph: &Graph, lowered: &mut Lowered) {
@@ -122,6 +123,30 @@ pub fn activations(graph: &Graph, lowered: &mut Lowered) {
     });
 }
 
+/// A depthwise convolution behind a dense one, both on floats: computed a few channels at a time, so that the map between them is never
+/// made.
+pub fn depthwise_convs(graph: &Graph, lowered: &mut Lowered) {
+    let forms = lowered.forms.clone();
+    let plain = |fused: &Fused| {
+        fused.residual.is_none() && fused.input_scale.is_none() && fused.input_bytes.is_none()
+    };
+    absorb_next(graph, lowered, |first, next, step, later| {
+        let (Op::Conv2d(first), Op::Conv2d(second)) = (first, next) else {
+            return false;
+        };
+        let mut values = step.outputs.iter().chain(&later.outputs);
+        let on_floats = values.all(|value| !forms.contains_key(value));
+        let fits = plain(&step.fused)
+            && plain(&later.fused)
+            && on_floats
+            && has_depthwise_kernel(first, second);
+        if fits {
+            step.fused.depthwise = Some(Box::new(later.clone()));
+        }
+        fits
+    });
+}
+
 /// A pooling behind a convolution on floats: done sample by sample, so that the map, often the largest of all, is never made.
 pub fn max_pools(graph: &Graph, lowered: &mut Lowered) {
     let forms = lowered.forms.clone();
@@ -130,7 +155,8 @@ pub fn max_pools(graph: &Graph, lowered: &mut Lowered) {
             return false;
         };
         let fused = &mut step.fused;
-        let alone = fused.residual.is_none() && fused.input_scale.is_none();
+        let alone =
+            fused.residual.is_none() && fused.input_scale.is_none() && fused.depthwise.is_none();
         let values = step.outputs.iter().chain(&later.outputs);
         let on_floats = fused.input_bytes.is_none()
             && values.into_iter().all(|value| !forms.contains_key(value));

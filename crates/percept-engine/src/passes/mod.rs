@@ -35,5 +35,6 @@ pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
         quantize::inputs(graph, lowered);
         quantize::values(graph, lowered, integers);
     }
+    fuse::depthwise_convs(graph, lowered);
     fuse::max_pools(graph, lowered);
 }

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::{Ordering, compiler_fence};
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{Floats, LANES, Simd};
 
 /// Vectors of queries side by side.
 pub(super) const PANEL_VECTORS: usize = 2;
@@ -15,7 +15,7 @@ pub(super) const PANEL: usize = PANEL_VECTORS * LANES;
 pub(super) const TILE_ROWS: usize = 6;
 
 /// One number for each query of a panel.
-pub(super) type PanelRow<S> = [<S as Simd>::V; PANEL_VECTORS];
+pub(super) type PanelRow<S> = [<S as Floats>::V; PANEL_VECTORS];
 
 /// Reads a row of a panel.
 ///

@@ -5,10 +5,12 @@ use super::depthwise::depthwise_conv2d;
 use super::filters::Filters;
 use super::implicit::{self, ImplicitWeights};
 use super::narrow;
+use super::pixels;
 use super::shape::{ConvAlgorithm, ConvShape};
 use super::winograd::{self, WinogradWeights};
 use crate::cpu::Cpu;
 use crate::epilogue::Epilogue;
+use crate::gemm::pixels::PackedChannels;
 
 /// The weights of a convolution, packed once for one algorithm.
 ///
@@ -54,6 +56,7 @@ enum Weights {
     Winograd(WinogradWeights),
     Depthwise(Vec<f32>),
     Narrow(Vec<f32>),
+    Pixels(PackedChannels),
 }
 
 impl PackedConv {
@@ -95,6 +98,11 @@ impl PackedConv {
             }
             ConvAlgorithm::Depthwise => Weights::Depthwise(filters.to_oihw(shape)),
             ConvAlgorithm::Narrow => Weights::Narrow(narrow::pack(shape, &filters.to_oihw(shape))),
+            ConvAlgorithm::Pixels => Weights::Pixels(PackedChannels::pack(
+                shape.out_channels,
+                shape.in_channels,
+                &filters.to_oihw(shape),
+            )),
         };
         PackedConv {
             algorithm,
@@ -111,7 +119,7 @@ impl PackedConv {
     /// Whether the residual may already be in the output.
     pub fn takes_residual_in_place(&self) -> bool {
         match &self.weights {
-            Weights::Implicit(_) | Weights::Winograd(_) => true,
+            Weights::Implicit(_) | Weights::Winograd(_) | Weights::Pixels(_) => true,
             Weights::Depthwise(_) | Weights::Narrow(_) => false,
         }
     }
@@ -143,7 +151,7 @@ impl PackedConv {
         match self.weights {
             Weights::Implicit(weights) => weights.give_back(cpu),
             Weights::Winograd(weights) => weights.give_back(cpu),
-            Weights::Depthwise(_) | Weights::Narrow(_) => {}
+            Weights::Depthwise(_) | Weights::Narrow(_) | Weights::Pixels(_) => {}
         }
     }
 
@@ -153,6 +161,7 @@ impl PackedConv {
             Weights::Implicit(weights) => weights.bytes(),
             Weights::Winograd(weights) => weights.bytes(),
             Weights::Depthwise(weights) | Weights::Narrow(weights) => size_of_val(&weights[..]),
+            Weights::Pixels(weights) => weights.bytes(),
         }
     }
 }
@@ -160,7 +169,7 @@ impl PackedConv {
 /// `y = activation(conv(x * input_scale) + bias + residual)`, NCHW in and out.
 ///
 /// `input_scale` holds a factor for each (sample, input channel), a squeeze-excite gate; only
-/// [`ConvAlgorithm::Pointwise`] and [`ConvAlgorithm::ImplicitGemm`] take one.
+/// [`ConvAlgorithm::Pointwise`], [`ConvAlgorithm::Pixels`] and [`ConvAlgorithm::ImplicitGemm`] take one.
 pub fn conv2d(
     cpu: &Cpu,
     shape: &ConvShape,
@@ -189,7 +198,7 @@ pub fn conv2d(
             "length of the input scale"
         );
         assert!(
-            matches!(weights.weights, Weights::Implicit(_)),
+            matches!(weights.weights, Weights::Implicit(_) | Weights::Pixels(_)),
             "{} takes no input scale",
             weights.algorithm
         );
@@ -204,6 +213,7 @@ pub fn conv2d(
         }
         Weights::Winograd(packed) => winograd::conv2d(cpu, shape, packed, x, epilogue, None, y),
         Weights::Depthwise(weight) => depthwise_conv2d(cpu, shape, weight, x, epilogue, None, y),
+        Weights::Pixels(packed) => pixels::conv2d(cpu, shape, packed, x, input_scale, epilogue, y),
         Weights::Narrow(weights) => {
             epilogue.check_apart();
             narrow::conv2d(cpu, shape, weights, x, epilogue, y)
@@ -265,6 +275,7 @@ mod tests {
         };
         for algorithm in [
             ConvAlgorithm::Pointwise,
+            ConvAlgorithm::Pixels,
             ConvAlgorithm::ImplicitGemm,
             ConvAlgorithm::Narrow,
         ] {

@@ -163,6 +163,8 @@ pub enum ConvAlgorithm {
     Depthwise,
     /// Four output channels at most: one input channel after the other is added to a band of sums.
     Narrow,
+    /// A 1x1 convolution of stride 1 whose pixels are read where they lie.
+    Pixels,
 }
 
 impl fmt::Display for ConvAlgorithm {
@@ -176,6 +178,7 @@ impl fmt::Display for ConvAlgorithm {
             ConvAlgorithm::WinogradStem => "winograd4-stem",
             ConvAlgorithm::Depthwise => "depthwise",
             ConvAlgorithm::Narrow => "narrow",
+            ConvAlgorithm::Pixels => "pixels",
         })
     }
 }

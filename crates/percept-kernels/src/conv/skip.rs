@@ -22,7 +22,10 @@ const TILE: usize = 4;
 pub fn can_skip(weights: &PackedConv) -> bool {
     match weights.algorithm() {
         ConvAlgorithm::Pointwise | ConvAlgorithm::ImplicitGemm => true,
-        ConvAlgorithm::Winograd2 | ConvAlgorithm::Depthwise | ConvAlgorithm::Narrow => false,
+        ConvAlgorithm::Winograd2
+        | ConvAlgorithm::Depthwise
+        | ConvAlgorithm::Narrow
+        | ConvAlgorithm::Pixels => false,
         algorithm => has_tiles(algorithm),
     }
 }

@@ -12,6 +12,7 @@ mod linear;
 mod matmul;
 mod narrow;
 pub(crate) mod pack;
+pub(crate) mod pixels;
 pub(crate) mod product;
 pub(crate) mod thin;
 pub(crate) mod tile;

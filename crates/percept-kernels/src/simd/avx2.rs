@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, SET_LANES, Simd};
+use super::{Floats, LANES, SET_LANES, Simd};
 use crate::gemm::wide::Wide;
 use crate::isa::Kernel;
 
@@ -83,9 +83,77 @@ macro_rules! supported {
     };
 }
 
-impl Simd for Avx2 {
+impl Floats for Avx2 {
     type V = __m256;
     type Mask = __m256;
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> __m256 {
+        supported!(_mm256_set1_ps(value))
+    }
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        supported!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        supported!(_mm256_fnmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256 {
+        supported!(_mm256_round_ps::<
+            { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC },
+        >(a))
+    }
+    #[inline(always)]
+    fn pow2(self, a: __m256) -> __m256 {
+        supported!({
+            let biased = _mm256_add_epi32(_mm256_cvttps_epi32(a), _mm256_set1_epi32(127));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
+        })
+    }
+    #[inline(always)]
+    fn times_pow2(self, a: __m256, n_plus_rounder: __m256) -> __m256 {
+        supported!({
+            let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(n_plus_rounder));
+            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), exponent))
+        })
+    }
+    #[inline(always)]
+    fn less(self, a: __m256, b: __m256) -> __m256 {
+        supported!(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b))
+    }
+    #[inline(always)]
+    fn select(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
+        supported!(_mm256_blendv_ps(no, yes, mask))
+    }
+}
+
+impl Simd for Avx2 {
     type Keys = __m256d;
 
     #[inline(always)]
@@ -138,10 +206,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn splat(self, value: f32) -> __m256 {
-        supported!(_mm256_set1_ps(value))
-    }
-    #[inline(always)]
     fn vector(self, values: [f32; LANES]) -> __m256 {
         supported!(_mm256_loadu_ps(values.as_ptr()))
     }
@@ -179,38 +243,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn add(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_add_ps(a, b))
-    }
-    #[inline(always)]
-    fn sub(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_sub_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_mul_ps(a, b))
-    }
-    #[inline(always)]
-    fn div(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_div_ps(a, b))
-    }
-    #[inline(always)]
-    fn min(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_min_ps(a, b))
-    }
-    #[inline(always)]
-    fn max(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_max_ps(a, b))
-    }
-    #[inline(always)]
-    fn mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        supported!(_mm256_fmadd_ps(a, b, c))
-    }
-    #[inline(always)]
-    fn neg_mul_add(self, a: __m256, b: __m256, c: __m256) -> __m256 {
-        supported!(_mm256_fnmadd_ps(a, b, c))
-    }
-    #[inline(always)]
     fn abs(self, a: __m256) -> __m256 {
         supported!(_mm256_andnot_ps(_mm256_set1_ps(-0.0), a))
     }
@@ -222,38 +254,10 @@ impl Simd for Avx2 {
     fn floor(self, a: __m256) -> __m256 {
         supported!(_mm256_floor_ps(a))
     }
-    #[inline(always)]
-    fn round(self, a: __m256) -> __m256 {
-        supported!(_mm256_round_ps::<
-            { _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC },
-        >(a))
-    }
-    #[inline(always)]
-    fn pow2(self, a: __m256) -> __m256 {
-        supported!({
-            let biased = _mm256_add_epi32(_mm256_cvttps_epi32(a), _mm256_set1_epi32(127));
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(biased))
-        })
-    }
-    #[inline(always)]
-    fn times_pow2(self, a: __m256, n_plus_rounder: __m256) -> __m256 {
-        supported!({
-            let exponent = _mm256_slli_epi32::<23>(_mm256_castps_si256(n_plus_rounder));
-            _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(a), exponent))
-        })
-    }
 
-    #[inline(always)]
-    fn less(self, a: __m256, b: __m256) -> __m256 {
-        supported!(_mm256_cmp_ps::<_CMP_LT_OQ>(a, b))
-    }
     #[inline(always)]
     fn equal(self, a: __m256, b: __m256) -> __m256 {
         supported!(_mm256_cmp_ps::<_CMP_EQ_OQ>(a, b))
-    }
-    #[inline(always)]
-    fn select(self, mask: __m256, yes: __m256, no: __m256) -> __m256 {
-        supported!(_mm256_blendv_ps(no, yes, mask))
     }
 
     #[inline(always)]

@@ -5,6 +5,8 @@
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
+pub(crate) mod channels;
+mod floats;
 mod portable;
 mod quad;
 #[cfg(target_arch = "x86_64")]
@@ -14,6 +16,7 @@ mod sixteen;
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use avx2::{run_avx2, run_avx512};
+pub use floats::Floats;
 pub(crate) use portable::run_portable;
 pub use portable::{Halves, Portable};
 #[cfg(any(test, not(target_arch = "x86_64")))]
@@ -50,12 +53,8 @@ pub(crate) static SET_LANES: [u64; 1 << LANES] = {
 /// Adding it rounds a float of at most 2^21 to a whole number, which then stands in the lowest bits of the sum.
 pub const ROUNDER: f32 = 12_582_912.0;
 
-/// Arithmetic on vectors of [`LANES`] floats.
-pub trait Simd: Copy + Send + Sync + 'static {
-    /// A vector of 8 floats.
-    type V: Copy;
-    /// The result of comparing two vectors.
-    type Mask: Copy;
+/// Vectors of [`LANES`] floats.
+pub trait Simd: Floats + Send + Sync + 'static {
     /// A vector of 4 keys of 64 bits: a float that is not negative above the bits of another one that is not.
     type Keys: Copy;
 
@@ -68,8 +67,6 @@ pub trait Simd: Copy + Send + Sync + 'static {
         None
     }
 
-    /// All lanes the same.
-    fn splat(self, value: f32) -> Self::V;
     /// Lane i from element i.
     fn vector(self, values: [f32; LANES]) -> Self::V;
     /// Element i from lane i.
@@ -155,41 +152,15 @@ pub trait Simd: Copy + Send + Sync + 'static {
         self.to_array(v).map(narrow)
     }
 
-    /// a + b
-    fn add(self, a: Self::V, b: Self::V) -> Self::V;
-    /// a - b
-    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
-    /// a * b
-    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
-    /// a / b
-    fn div(self, a: Self::V, b: Self::V) -> Self::V;
-    /// a < b ? a : b, so b where either is NaN.
-    fn min(self, a: Self::V, b: Self::V) -> Self::V;
-    /// a > b ? a : b, so b where either is NaN.
-    fn max(self, a: Self::V, b: Self::V) -> Self::V;
-    /// a * b + c (rounded once or twice, as the instruction set has it).
-    fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
-    /// c - a * b (rounded once or twice, as the instruction set has it).
-    fn neg_mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
     /// |a|
     fn abs(self, a: Self::V) -> Self::V;
     /// Square root, correctly rounded.
     fn sqrt(self, a: Self::V) -> Self::V;
     /// Largest integer not above a.
     fn floor(self, a: Self::V) -> Self::V;
-    /// Nearest integer, ties to even.
-    fn round(self, a: Self::V) -> Self::V;
-    /// 2^a for integer-valued a in -126..=127.
-    fn pow2(self, a: Self::V) -> Self::V;
-    /// `a * 2^n`, where `n` comes as `n + ROUNDER` and neither `a` nor the product is near the ends of the range.
-    fn times_pow2(self, a: Self::V, n_plus_rounder: Self::V) -> Self::V;
 
-    /// a < b (false for NaN).
-    fn less(self, a: Self::V, b: Self::V) -> Self::Mask;
     /// a == b (false for NaN).
     fn equal(self, a: Self::V, b: Self::V) -> Self::Mask;
-    /// Lane by lane: `mask ? yes : no`.
-    fn select(self, mask: Self::Mask, yes: Self::V, no: Self::V) -> Self::V;
 
     /// Bit i from lane i.
     fn bits(self, mask: Self::Mask) -> u32;

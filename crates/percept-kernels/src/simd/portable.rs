@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 
 use super::quad::{Native4, Quad};
-use super::{LANES, Simd};
+use super::{Floats, LANES, Simd};
 use crate::isa::Kernel;
 
 /// Floats of a half.
@@ -73,9 +73,75 @@ fn front(lanes: &[f32; LANES], bits: u32) -> [f32; LANES] {
     out
 }
 
-impl<Q: Quad> Simd for Halves<Q> {
+impl<Q: Quad> Floats for Halves<Q> {
     type V = [Q; 2];
     type Mask = [Q::Mask; 2];
+
+    #[inline(always)]
+    fn splat(self, value: f32) -> [Q; 2] {
+        [Q::splat(value); 2]
+    }
+    #[inline(always)]
+    fn add(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].add(b[0]), a[1].add(b[1])]
+    }
+    #[inline(always)]
+    fn sub(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].sub(b[0]), a[1].sub(b[1])]
+    }
+    #[inline(always)]
+    fn mul(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].mul(b[0]), a[1].mul(b[1])]
+    }
+    #[inline(always)]
+    fn div(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].div(b[0]), a[1].div(b[1])]
+    }
+    #[inline(always)]
+    fn min(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].min(b[0]), a[1].min(b[1])]
+    }
+    #[inline(always)]
+    fn max(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
+        [a[0].max(b[0]), a[1].max(b[1])]
+    }
+    #[inline(always)]
+    fn mul_add(self, a: [Q; 2], b: [Q; 2], c: [Q; 2]) -> [Q; 2] {
+        [a[0].mul(b[0]).add(c[0]), a[1].mul(b[1]).add(c[1])]
+    }
+    #[inline(always)]
+    fn neg_mul_add(self, a: [Q; 2], b: [Q; 2], c: [Q; 2]) -> [Q; 2] {
+        [c[0].sub(a[0].mul(b[0])), c[1].sub(a[1].mul(b[1]))]
+    }
+    #[inline(always)]
+    fn round(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.round(), high.round()]
+    }
+    #[inline(always)]
+    fn pow2(self, [low, high]: [Q; 2]) -> [Q; 2] {
+        [low.pow2(), high.pow2()]
+    }
+    #[inline(always)]
+    fn times_pow2(self, a: [Q; 2], n_plus_rounder: [Q; 2]) -> [Q; 2] {
+        [
+            a[0].times_pow2(n_plus_rounder[0]),
+            a[1].times_pow2(n_plus_rounder[1]),
+        ]
+    }
+    #[inline(always)]
+    fn less(self, a: [Q; 2], b: [Q; 2]) -> [Q::Mask; 2] {
+        [a[0].less(b[0]), a[1].less(b[1])]
+    }
+    #[inline(always)]
+    fn select(self, mask: [Q::Mask; 2], yes: [Q; 2], no: [Q; 2]) -> [Q; 2] {
+        [
+            Q::select(mask[0], yes[0], no[0]),
+            Q::select(mask[1], yes[1], no[1]),
+        ]
+    }
+}
+
+impl<Q: Quad> Simd for Halves<Q> {
     type Keys = [Q::Pair; 2];
 
     #[inline(always)]
@@ -83,10 +149,6 @@ impl<Q: Quad> Simd for Halves<Q> {
         run_halves(self, kernel)
     }
 
-    #[inline(always)]
-    fn splat(self, value: f32) -> [Q; 2] {
-        [Q::splat(value); 2]
-    }
     #[inline(always)]
     fn vector(self, [a, b, c, d, e, f, g, h]: [f32; LANES]) -> [Q; 2] {
         [Q::new([a, b, c, d]), Q::new([e, f, g, h])]
@@ -132,38 +194,6 @@ impl<Q: Quad> Simd for Halves<Q> {
     }
 
     #[inline(always)]
-    fn add(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
-        [a[0].add(b[0]), a[1].add(b[1])]
-    }
-    #[inline(always)]
-    fn sub(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
-        [a[0].sub(b[0]), a[1].sub(b[1])]
-    }
-    #[inline(always)]
-    fn mul(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
-        [a[0].mul(b[0]), a[1].mul(b[1])]
-    }
-    #[inline(always)]
-    fn div(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
-        [a[0].div(b[0]), a[1].div(b[1])]
-    }
-    #[inline(always)]
-    fn min(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
-        [a[0].min(b[0]), a[1].min(b[1])]
-    }
-    #[inline(always)]
-    fn max(self, a: [Q; 2], b: [Q; 2]) -> [Q; 2] {
-        [a[0].max(b[0]), a[1].max(b[1])]
-    }
-    #[inline(always)]
-    fn mul_add(self, a: [Q; 2], b: [Q; 2], c: [Q; 2]) -> [Q; 2] {
-        [a[0].mul(b[0]).add(c[0]), a[1].mul(b[1]).add(c[1])]
-    }
-    #[inline(always)]
-    fn neg_mul_add(self, a: [Q; 2], b: [Q; 2], c: [Q; 2]) -> [Q; 2] {
-        [c[0].sub(a[0].mul(b[0])), c[1].sub(a[1].mul(b[1]))]
-    }
-    #[inline(always)]
     fn abs(self, [low, high]: [Q; 2]) -> [Q; 2] {
         [low.abs(), high.abs()]
     }
@@ -175,36 +205,10 @@ impl<Q: Quad> Simd for Halves<Q> {
     fn floor(self, [low, high]: [Q; 2]) -> [Q; 2] {
         [low.floor(), high.floor()]
     }
-    #[inline(always)]
-    fn round(self, [low, high]: [Q; 2]) -> [Q; 2] {
-        [low.round(), high.round()]
-    }
-    #[inline(always)]
-    fn pow2(self, [low, high]: [Q; 2]) -> [Q; 2] {
-        [low.pow2(), high.pow2()]
-    }
-    #[inline(always)]
-    fn times_pow2(self, a: [Q; 2], n_plus_rounder: [Q; 2]) -> [Q; 2] {
-        [
-            a[0].times_pow2(n_plus_rounder[0]),
-            a[1].times_pow2(n_plus_rounder[1]),
-        ]
-    }
 
-    #[inline(always)]
-    fn less(self, a: [Q; 2], b: [Q; 2]) -> [Q::Mask; 2] {
-        [a[0].less(b[0]), a[1].less(b[1])]
-    }
     #[inline(always)]
     fn equal(self, a: [Q; 2], b: [Q; 2]) -> [Q::Mask; 2] {
         [a[0].equal(b[0]), a[1].equal(b[1])]
-    }
-    #[inline(always)]
-    fn select(self, mask: [Q::Mask; 2], yes: [Q; 2], no: [Q; 2]) -> [Q; 2] {
-        [
-            Q::select(mask[0], yes[0], no[0]),
-            Q::select(mask[1], yes[1], no[1]),
-        ]
     }
     #[inline(always)]
     fn bits(self, [low, high]: [Q::Mask; 2]) -> u32 {

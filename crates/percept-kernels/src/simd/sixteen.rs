@@ -2,6 +2,7 @@
 
 use std::arch::x86_64::*;
 
+use super::Floats;
 use crate::gemm::wide::Wide;
 
 /// Vectors of 16 floats; a value proves AVX-512.
@@ -65,3 +66,42 @@ macro_rules! as_sixteen {
     };
 }
 pub(crate) use as_sixteen;
+
+impl Floats for Sixteen {
+    type V = __m512;
+    type Mask = __mmask16;
+
+    as_sixteen!(|all: Self| all; add(a, b), sub(a, b), mul(a, b), div(a, b), min(a, b), max(a, b), mul_add(a, b, c), neg_mul_add(a, b, c));
+
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512 {
+        // SAFETY: a value of `Sixteen` proves AVX-512.
+        unsafe { _mm512_roundscale_ps::<{ _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC }>(a) }
+    }
+    #[inline(always)]
+    fn pow2(self, a: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe {
+            let biased = _mm512_add_epi32(_mm512_cvttps_epi32(a), _mm512_set1_epi32(127));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<23>(biased))
+        }
+    }
+    #[inline(always)]
+    fn times_pow2(self, a: __m512, n_plus_rounder: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe {
+            let exponent = _mm512_slli_epi32::<23>(_mm512_castps_si512(n_plus_rounder));
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(a), exponent))
+        }
+    }
+    #[inline(always)]
+    fn less(self, a: __m512, b: __m512) -> __mmask16 {
+        // SAFETY: as above.
+        unsafe { _mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b) }
+    }
+    #[inline(always)]
+    fn select(self, mask: __mmask16, yes: __m512, no: __m512) -> __m512 {
+        // SAFETY: as above.
+        unsafe { _mm512_mask_blend_ps(mask, no, yes) }
+    }
+}

@@ -1,6 +1,6 @@
 //! Vectors whose lanes are tiles: eight on every CPU, sixteen with AVX-512.
 
-use crate::simd::{LANES, Simd};
+use crate::simd::{Floats, LANES, Simd};
 
 /// Most tiles of a vector.
 pub(super) const MOST_TILES: usize = 2 * LANES;
@@ -61,32 +61,32 @@ pub(crate) trait Lanes: Copy {
 }
 
 impl<S: Simd> Lanes for S {
-    type V = <S as Simd>::V;
+    type V = <S as Floats>::V;
     const TILES: usize = LANES;
 
     #[inline(always)]
     fn splat(self, value: f32) -> Self::V {
-        Simd::splat(self, value)
+        Floats::splat(self, value)
     }
     #[inline(always)]
     fn add(self, a: Self::V, b: Self::V) -> Self::V {
-        Simd::add(self, a, b)
+        Floats::add(self, a, b)
     }
     #[inline(always)]
     fn sub(self, a: Self::V, b: Self::V) -> Self::V {
-        Simd::sub(self, a, b)
+        Floats::sub(self, a, b)
     }
     #[inline(always)]
     fn mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        Simd::mul_add(self, a, b, c)
+        Floats::mul_add(self, a, b, c)
     }
     #[inline(always)]
     fn neg_mul_add(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        Simd::neg_mul_add(self, a, b, c)
+        Floats::neg_mul_add(self, a, b, c)
     }
     #[inline(always)]
     fn max(self, a: Self::V, b: Self::V) -> Self::V {
-        Simd::max(self, a, b)
+        Floats::max(self, a, b)
     }
     #[inline(always)]
     unsafe fn load(self, p: *const f32) -> Self::V {
@@ -124,7 +124,7 @@ impl<S: Simd> Lanes for S {
     }
     #[inline(always)]
     unsafe fn load_split8(self, p: *const f32) -> [Self::V; 8] {
-        let mut tiles = [Simd::splat(self, 0.0); LANES];
+        let mut tiles = [Floats::splat(self, 0.0); LANES];
         for tile in 0..LANES {
             // SAFETY: the caller vouches for 64 floats.
             tiles[tile] = unsafe { Simd::load(self, p.add(8 * tile)) };

@@ -6,9 +6,6 @@
 
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use super::channels::Sixteen;
-use super::channels::{Channels, Eights};
 use super::encode::{Encoder, PATCH, Patch, padded_at};
 use super::forward::{Cloud, PackedAggregation, ScoreWeights};
 use super::scatter::{Chunks, ScatterPlan};
@@ -19,9 +16,11 @@ use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::{MatmulShape, PackedLinear, linear, matmul};
 use crate::isa::Kernel;
+use crate::math::exp2_up_to_0;
+use crate::simd::channels::{Channels, Eights};
 #[cfg(target_arch = "x86_64")]
-use crate::simd::Avx2;
-use crate::simd::{LANES, Simd};
+use crate::simd::{Avx2, Sixteen};
+use crate::simd::{Floats, LANES, Simd};
 
 /// dfeatures `[N, C]` and the gradients of the weights, from dy `[N, 2C]`. The rest is as for the forward pass.
 pub fn aggregate_gradient(
@@ -464,7 +463,7 @@ impl Unpooling<'_> {
             }
             let (mut total, mut sum) = (c.splat(0.0), c.splat(0.0));
             for (row, scores) in rows.clone().zip(scores.chunks_exact_mut(columns)) {
-                let weight = c.exp2_up_to_0(c.sub(c.read(&scores[column..]), most));
+                let weight = exp2_up_to_0(c, c.sub(c.read(&scores[column..]), most));
                 c.write(&mut scores[column..], weight);
                 total = c.add(total, weight);
                 sum = c.mul_add(weight, cloud.joined(c, s, patch, row, channel), sum);

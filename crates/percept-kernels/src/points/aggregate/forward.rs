@@ -4,9 +4,6 @@ use std::borrow::Cow;
 use std::f32::consts::LOG2_E;
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use super::channels::Sixteen;
-use super::channels::{Channels, Eights};
 use super::encode::{Encoder, PATCH, Patch, padded_at};
 use super::precise::{self, PreciseScores};
 use super::shape::{AggregationShape, AggregationWeights, Join};
@@ -17,9 +14,11 @@ use crate::epilogue::Epilogue;
 use crate::gemm::wide::Wide;
 use crate::gemm::{PackedLinear, linear};
 use crate::isa::Kernel;
+use crate::math::exp2_up_to_0;
+use crate::simd::channels::{Channels, Eights};
 #[cfg(target_arch = "x86_64")]
-use crate::simd::Avx2;
-use crate::simd::{LANES, Simd};
+use crate::simd::{Avx2, Sixteen};
+use crate::simd::{Floats, LANES, Simd};
 
 /// Points that a thread takes at a time.
 const BLOCK: usize = 64 * PATCH;
@@ -490,7 +489,7 @@ impl Pooling<'_> {
             }
             let (mut total, mut sum) = (c.splat(0.0), c.splat(0.0));
             for (row, scores) in scores.chunks_exact(PANEL).enumerate() {
-                let weight = c.exp2_up_to_0(c.sub(c.read(scores), most));
+                let weight = exp2_up_to_0(c, c.sub(c.read(scores), most));
                 let joined = cloud.joined(c, s, patch, turn * k + row, channel);
                 total = c.add(total, weight);
                 sum = c.mul_add(weight, joined, sum);

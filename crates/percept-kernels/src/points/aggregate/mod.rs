@@ -25,7 +25,6 @@
 //! inputs: [`geometry_moments`] before the first encoding, [`encoding_moments`] (with its gradient) before the second.
 
 mod backward;
-mod channels;
 mod encode;
 mod forward;
 mod moments;

@@ -2,7 +2,7 @@
 //! of eight.
 
 use super::super::order::LEAF;
-use crate::simd::{LANES, Simd};
+use crate::simd::{Floats, LANES, Simd};
 
 /// Sixteen floats at a time, and keys: a distance's bits above a number, one key for each query of a part.
 pub(super) trait Lanes: Copy {
@@ -63,7 +63,7 @@ pub(super) trait Lanes: Copy {
 }
 
 /// Distances and numbers of the queries of a part, eight of each; of fewer than eight queries, the first ones count.
-pub(super) type Rows<S> = [(<S as Simd>::V, <S as Simd>::V); LANES];
+pub(super) type Rows<S> = [(<S as Floats>::V, <S as Floats>::V); LANES];
 
 /// Parts of sixteen queries at most.
 pub(super) const MAX_PARTS: usize = 4;
