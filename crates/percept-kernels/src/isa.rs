@@ -21,8 +21,8 @@ pub enum Isa {
     /// The same, and dot products of bytes: AVX-512 VNNI on 256-bit vectors, or AVX-VNNI. Kernels on floats are those of
     /// [`Isa::Avx2`].
     Vnni,
-    /// The same, and matrix products and attention on vectors of 16 floats: AVX-512 F, DQ, VL and VNNI. Bits are those of
-    /// [`Isa::Avx2`].
+    /// The same, and matrix products and attention on vectors of 16 floats: AVX-512 F, DQ, VL and VNNI. Kernels have the bits of
+    /// [`Isa::Avx2`], but 1x1 convolutions may run with another one (`choose_for_kept_weights`), whose sums begin with the bias.
     Avx512,
 }
 

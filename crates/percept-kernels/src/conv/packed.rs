@@ -225,7 +225,7 @@ pub fn conv2d(
 mod tests {
     use super::*;
     use crate::activation::Activation;
-    use crate::conv::{Mode, choose_algorithm};
+    use crate::conv::{Mode, choose_algorithm, choose_for_kept_weights};
     use crate::isa::Isa;
     use crate::reference;
     use crate::testing::{check, numbers, residual_in_place, widen};
@@ -375,8 +375,9 @@ mod tests {
         #[test]
         fn the_chosen_algorithm_is_supported(shape in shapes()) {
             for mode in [Mode::Exact, Mode::Fast] {
-                for isa in [Isa::Portable, Isa::Avx2] {
+                for isa in [Isa::Portable, Isa::Avx2, Isa::Avx512] {
                     prop_assert!(supports(&shape, choose_algorithm(&shape, mode, isa)));
+                    prop_assert!(supports(&shape, choose_for_kept_weights(&shape, mode, isa)));
                 }
             }
         }
