@@ -63,8 +63,8 @@ WORK = [
     network("resnet50", 1, 224, 224, {1: 1.15, 2: 1.1}),
     network("resnet50", 8, 224, 224, {1: 1.15, 2: 1.1}, memory=True),
     network("dinov2-vitb14", 1, 518, 518, {1: 1.08, 2: 1.08}, memory=True),
-    network("efficientnet-b0", 1, 224, 224, {1: 0.9, 2: 0.9}),
-    network("efficientnet-b0", 8, 224, 224, {1: 0.9, 2: 0.9}),
+    network("efficientnet-b0", 1, 224, 224, {1: 1.1, 2: 1.1}),
+    network("efficientnet-b0", 8, 224, 224, {1: 1.1, 2: 1.1}),
 ]
 
 
