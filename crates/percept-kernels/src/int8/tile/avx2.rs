@@ -367,8 +367,8 @@ macro_rules! define_word_tile {
                         let $row = _mm256_set1_epi32(row);
                         for j in 0..VECTORS {
                             // SAFETY: and of the columns.
-                            let $columns =
-                                unsafe { _mm256_loadu_si256(columns.add(k * VECTORS + j)) };
+                            let x = unsafe { _mm256_loadu_si256(columns.add(k * VECTORS + j)) };
+                            let $columns = x;
                             let $sums = tile[i][j];
                             tile[i][j] = $added;
                         }
