@@ -40,6 +40,17 @@ impl SavingArgs {
         TrainConfig::parse("", self.settings()).map_err(Fail::usage)
     }
 
+    /// Refuses them for what has a loss but no step: nothing waits there for a backward pass that could be saved.
+    pub fn refuse_for_loss(&self, model: &str) -> Result<()> {
+        match self.settings().is_empty() {
+            true => Ok(()),
+            false => Err(Fail::usage(format!(
+                "{model} is a loss alone, without a step that --activations, --recompute and --max-memory could change"
+            ))
+            .hint("leave them out, or measure the network that is taught with it")),
+        }
+    }
+
     /// Refuses what only a training step can do.
     pub fn require(&self, train: bool) -> Result<()> {
         match train || self.settings().is_empty() {

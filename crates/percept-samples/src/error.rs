@@ -31,7 +31,7 @@ pub enum OpenError {
         path: PathBuf,
         expected: &'static str,
     },
-    #[error("{}: no tensor is named `{input}`; the file has: {}", path.display(), present.join(", "))]
+    #[error("{}: no tensor is named `{input}`; the file has: {}", path.display(), listed(present))]
     NoTensor {
         path: PathBuf,
         input: String,
@@ -89,5 +89,15 @@ impl OpenError {
             path: path.to_path_buf(),
             source,
         }
+    }
+}
+
+/// Names, the first of many.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 8;
+    let first = &names[..names.len().min(MOST)];
+    match names.len() - first.len() {
+        0 => first.join(", "),
+        more => format!("{}, and {more} more", first.join(", ")),
     }
 }

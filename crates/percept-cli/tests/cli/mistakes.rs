@@ -21,6 +21,11 @@ fn mistakes_in_the_command_line() {
         &["520", "multiple of 14", "518"],
     );
     assert_fails(
+        percept().args(["bench", "paco-contrast", "--train", "--activations", "f16"]),
+        2,
+        &["paco-contrast is a loss alone", "--activations"],
+    );
+    assert_fails(
         percept().args(["run", "resnet18", "--threads", "0"]),
         2,
         &["0 threads"],

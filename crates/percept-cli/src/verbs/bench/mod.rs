@@ -102,6 +102,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         args.model.clone()
     };
     let model = named.build()?;
+    if Subject::is_loss(&model) {
+        args.saving.refuse_for_loss(&args.model.model)?;
+    }
     let settings = settings(args, common);
     let (warmup, repeats) = args.runs();
     // Bad sizes and thread counts are found before anything is measured.

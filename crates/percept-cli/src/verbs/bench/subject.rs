@@ -72,6 +72,12 @@ impl Subject {
         Self::of_graph(form.clone(), weights, inputs, cpu, options)
     }
 
+    /// Whether a network is a loss, of which only the gradients by its inputs are measured.
+    pub fn is_loss(model: &Model) -> bool {
+        let mut outputs = model.graph.outputs().iter();
+        outputs.any(|(name, _)| name == "loss")
+    }
+
     /// A training step on noise: the whole step of a network that is taught, or the gradients of a `loss` by its inputs.
     pub fn training(
         model: &Model,
@@ -81,7 +87,7 @@ impl Subject {
         options: Options,
         config: &TrainConfig,
     ) -> Result<Self> {
-        if model.graph.outputs().iter().any(|(name, _)| name == "loss") {
+        if Self::is_loss(model) {
             let graph = with_input_gradients(model.graph.clone())?;
             return Ok(Self::of_graph(graph, weights, inputs, cpu, options));
         }
