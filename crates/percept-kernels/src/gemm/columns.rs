@@ -82,7 +82,11 @@ pub(crate) unsafe fn multiply_columns<S: Simd>(
                 pieces: &pieces[i..=i],
             };
         }
-        let mut prefetch = panels.following(column, count, rows, part);
+        // CPUs with AVX-512 fetch panels ahead by themselves: asking costs more than it gains.
+        let mut prefetch = match s.wide() {
+            Some(_) => Prefetch::none(),
+            None => panels.following(column, count, rows, part),
+        };
         // SAFETY: passed on from the caller; `from` gives whole panels.
         unsafe {
             multiply_panels(

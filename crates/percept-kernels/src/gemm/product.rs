@@ -53,6 +53,11 @@ impl Output<'_> {
         }
     }
 
+    /// Whether rows are maps of channels, which lie so far apart that no CPU foresees the next one.
+    pub(super) fn has_distant_rows(&self) -> bool {
+        matches!(self.bias_axis, BiasAxis::Rows)
+    }
+
     /// Whether a part of the depth adds to what the output holds: earlier parts, or the residual.
     pub(super) fn holds_sums(&self, part: DepthPart) -> bool {
         !part.first || self.epilogue.residual_in_place

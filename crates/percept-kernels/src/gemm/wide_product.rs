@@ -77,10 +77,12 @@ impl Kernel for MultiplyWide<'_> {
             let tile_rows = columns.groups(left) * TILE_ROWS;
             let kept = tile_rows.min(rows - done);
             let offset = first.pieces[0].offset;
-            // Past the last row follow the next panels' first ones.
-            let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
-            let next = offset + turns * count + (row + next_row) * output.row_stride;
-            output.fetch(next, tile_rows, count);
+            if output.has_distant_rows() {
+                // Past the last row follow the next panels' first ones.
+                let (turns, next_row) = ((done + ahead) / rows, (done + ahead) % rows);
+                let next = offset + turns * count + (row + next_row) * output.row_stride;
+                output.fetch(next, tile_rows, count);
+            }
             let straight = whole && kept == tile_rows;
             let start = offset + (row + done) * output.row_stride;
             // SAFETY: groups are packed to whole ones, and panels to whole vectors. The caller vouches for the output; rows
