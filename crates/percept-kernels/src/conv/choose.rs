@@ -22,13 +22,15 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
 /// The algorithm for a convolution whose weights are packed once and kept, and which may scale its input if it is pointwise.
 ///
 /// Pixels that are read where they lie save the gathering, which is most where few outputs share it. Measured with AVX-512 on one thread:
-/// 32 to 16 channels on 112x112 0.08 ms against 0.15, 672 to 112 on 14x14 0.118 against 0.142, 256 to 64 on 56x56 0.38 against 0.49, 2048
-/// to 512 on 7x7 0.41 against 0.47, 320 to 1280 on 7x7 0.166 against 0.180; but 64 to 256 on 56x56 0.456 against 0.427, because outputs are
-/// turned on their way. Narrower vectors have too few registers for it. Of larger maps, parts may be skipped, which gathered panels can.
+/// 32 to 16 channels on 112x112 0.08 ms against 0.15, 672 to 112 on 14x14 0.118 against 0.142, 256 to 64 on 56x56 0.38 against 0.49, 320
+/// to 1280 on 7x7 0.166 against 0.180; but 64 to 256 on 56x56 0.456 against 0.427, because outputs are turned on their way. Inside of ResNet-50 weights come from memory, which panels ask for early: 2048 to 512 on 7x7 takes 0.58 to 0.65 against 0.59,
+/// 512 to 2048 0.65 against 0.56, 256 to 1024 on 14x14 0.48 against 0.46. Narrower vectors have too few registers for it.
+/// Of larger maps, parts may be skipped, which gathered panels can.
 pub fn choose_for_kept_weights(shape: &ConvShape, mode: Mode, isa: Isa) -> ConvAlgorithm {
     let pixels = shape.in_pixels();
-    let pays = shape.out_channels <= shape.in_channels || pixels <= 256;
-    if isa == Isa::Avx512 && pixels::supports(shape) && pays && pixels <= 1 << 14 {
+    let pays = shape.out_channels <= shape.in_channels || pixels <= 64;
+    let kept_near = shape.weight_len() <= 3 << 18;
+    if isa == Isa::Avx512 && pixels::supports(shape) && pays && kept_near && pixels <= 1 << 14 {
         ConvAlgorithm::Pixels
     } else {
         choose_algorithm(shape, mode, isa)
