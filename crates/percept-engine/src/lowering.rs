@@ -36,6 +36,8 @@ pub struct Fused {
     pub input_scale: Option<ValueId>,
     /// A value added to the output, before the activation.
     pub residual: Option<ValueId>,
+    /// In its place, a pointwise convolution that makes that value, which then never lies in memory.
+    pub shortcut: Option<Box<LoweredNode>>,
     /// The activation applied to the output.
     pub activation: Option<Activation>,
     /// A pooling of the output, behind the activation.
@@ -47,9 +49,10 @@ pub struct Fused {
 }
 
 impl LoweredNode {
-    /// Every value that the step reads, residual and scale included.
+    /// Every value that the step reads, residual, shortcut's input and scale included.
     pub fn reads(&self) -> impl Iterator<Item = ValueId> + '_ {
-        let extra = [self.fused.input_scale, self.fused.residual];
+        let shortcut = self.fused.shortcut.as_ref().map(|step| step.inputs[0]);
+        let extra = [self.fused.input_scale, self.fused.residual, shortcut];
         self.inputs
             .iter()
             .copied()

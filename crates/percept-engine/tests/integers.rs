@@ -193,6 +193,55 @@ fn bytes_flow_from_layer_to_layer() {
     assert!(2 * peak(&kernels).weight_bytes < peak(&simulated).weight_bytes);
 }
 
+/// A block that changes its width and its resolution: its last layer and its shortcut are one step, with the integers of both.
+#[test]
+fn shortcuts_are_summed_with_the_last_layer() {
+    let mut b = Builder::new("Downsample");
+    let input = b.input("x", [2, 8, 14, 13].map(Dim::from));
+    let x = b.conv2d("stem", input, Conv2d::new(8, 12, 1));
+    let x = b.relu("relu", x);
+    let y = b.conv2d("middle", x, Conv2d::new(12, 16, 3).padding(1).stride(2));
+    let y = b.relu("relu1", y);
+    let y = b.conv2d("last", y, Conv2d::new(16, 20, 1));
+    let y = b.batch_norm("last_bn", y, BatchNorm::new(20));
+    let shortcut = b.conv2d("shortcut", x, Conv2d::new(12, 20, 1).stride(2));
+    let shortcut = b.batch_norm("shortcut_bn", shortcut, BatchNorm::new(20));
+    let x = b.add("add", y, shortcut);
+    let x = b.relu("relu2", x);
+    let x = b.conv2d("next", x, Conv2d::new(20, 4, 1));
+    b.output("y", x);
+    let graph = b.finish().unwrap();
+    let grid = |sign| Quantization::dynamic(8).with_input(6.0, sign);
+    let layers = ["middle", "last", "shortcut", "next"];
+    let plan = layers.into_iter().fold(
+        PrecisionPlan::new().with("stem", grid(Sign::Signed)),
+        |plan, layer| plan.with(layer, grid(Sign::NonNegative)),
+    );
+    let x = tensor("x", &[2, 8, 14, 13]);
+    let run_with = |isa, threads, integers| {
+        let mut program = program_of(graph.clone(), &plan, isa, threads, integers);
+        let y = run(&mut program, &x).unwrap();
+        (y, program)
+    };
+    let (simulated, _) = run_with(Isa::Portable, 1, Integers::Simulate);
+    for isa in Isa::available_for_bytes() {
+        let (y, program) = run_with(isa, 1, Integers::Exact);
+        assert_eq!(
+            y,
+            run_with(isa, 2, Integers::Exact).0,
+            "{isa} on two threads"
+        );
+        let sqnr = sqnr(&simulated, &y);
+        assert!(sqnr > SAME_INTEGERS_DB, "{isa}: {sqnr} dB");
+        let bindings = program.graph().bind(&[("x", x.shape().to_vec())]).unwrap();
+        let steps = program.step_infos(&bindings).unwrap();
+        let layers: Vec<&str> = steps.iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(layers, ["stem", "middle", "shortcut", "next"], "{isa}");
+        let both = steps[2].macs.unwrap();
+        assert_eq!(both, 2 * 20 * 7 * 7 * (16 + 12), "products of both layers");
+    }
+}
+
 /// Two maps of different resolution, brought to one by transposed convolutions and stacked.
 fn pyramid() -> Graph {
     let mut b = Builder::new("Pyramid");

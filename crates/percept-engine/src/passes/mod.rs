@@ -34,6 +34,7 @@ pub fn run(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
     if integers != Integers::Simulate {
         quantize::inputs(graph, lowered);
         quantize::values(graph, lowered, integers);
+        quantize::shortcuts(graph, lowered);
     }
     fuse::depthwise_convs(graph, lowered);
     fuse::max_pools(graph, lowered);

@@ -144,6 +144,54 @@ pub fn values(graph: &Graph, lowered: &mut Lowered, integers: Integers) {
     drop_half_ways(graph, lowered);
 }
 
+/// The sum of two pointwise convolutions of bytes, as where a block of a network changes its width: both are summed in one tile, and the
+/// floats between them never lie in memory. Behind a sparse map each layer is asked for what it reaches, so there they stay two.
+pub fn shortcuts(graph: &Graph, lowered: &mut Lowered) {
+    if graph
+        .nodes()
+        .iter()
+        .any(|node| matches!(node.op, Op::SparseToDense(_)))
+    {
+        return;
+    }
+    let (producers, sole_readers) = (lowered.producers(), lowered.sole_readers());
+    let mut removed = BTreeSet::new();
+    for i in 0..lowered.steps.len() {
+        let Some(residual) = lowered.steps[i].fused.residual else {
+            continue;
+        };
+        let Some(&first) = producers.get(&residual) else {
+            continue;
+        };
+        let (step, shortcut) = (&lowered.steps[i], &lowered.steps[first]);
+        let alone = sole_readers.get(&residual) == Some(&i) && !removed.contains(&i);
+        let is_plain = shortcut.reads().count() == 1 && shortcut.fused.activation.is_none();
+        let is_unit =
+            matches!(&graph.node(shortcut.node).op, Op::Conv2d(conv) if conv.stride == [1; 2]);
+        let both = [step, shortcut]
+            .into_iter()
+            .all(|step| is_pointwise_on_bytes(graph, lowered, step));
+        if alone && is_plain && is_unit && both {
+            let shortcut = shortcut.clone();
+            let step = &mut lowered.steps[i];
+            step.fused.residual = None;
+            step.absorbed.push(shortcut.node);
+            step.absorbed.extend(&shortcut.absorbed);
+            step.fused.shortcut = Some(Box::new(shortcut));
+            removed.insert(first);
+        }
+    }
+    lowered.remove(&removed);
+}
+
+fn is_pointwise_on_bytes(graph: &Graph, lowered: &Lowered, step: &LoweredNode) -> bool {
+    let Op::Conv2d(conv) = &graph.node(step.node).op else {
+        return false;
+    };
+    let is_pointwise = conv.kernel == [1; 2] && conv.padding == [0; 2] && conv.groups == 1;
+    is_pointwise && step.fused.input_bytes.is_some() && lowered.forms.contains_key(&step.inputs[0])
+}
+
 /// Values that depend on the inputs. The others are computed once, as the graph has them.
 fn varying(graph: &Graph, lowered: &Lowered) -> BTreeSet<ValueId> {
     let mut varying: BTreeSet<ValueId> = graph

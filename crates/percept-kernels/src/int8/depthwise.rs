@@ -1,7 +1,7 @@
 //! Depthwise convolutions of maps in quads: each channel on its own.
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile};
-use super::map::map_len;
+use super::map::check_input;
 use super::tile::{NO_SUMS, TILE_PIXELS, TILE_ROWS};
 use super::weights::ByteWeights;
 use crate::conv::ConvShape;
@@ -58,9 +58,8 @@ pub fn byte_depthwise_conv2d(
         shape.is_depthwise() && (weights.taps, weights.scales.len()) == (shape.taps(), channels),
         "the weights were packed for other channels"
     );
-    let len = |pixels| map_len(shape.batch, channels, pixels);
-    assert_eq!(x.len(), len(shape.in_pixels()), "length of the input");
-    epilogue.check(&output, channels, shape.out_len(), len(shape.out_pixels()));
+    check_input(shape, x);
+    epilogue.check_maps(&output, shape);
     let finish = Finish::new(&epilogue, &weights.scales, TILE_ROWS, output);
     let (quads, rows) = (channels.div_ceil(4), shape.out_height());
     cpu.parallel(shape.batch * quads, &|map, _| {
@@ -109,6 +108,7 @@ impl Kernel for Row<'_> {
             s.call(FinishTile {
                 finish: self.finish,
                 sums: &[tile],
+                added: &[],
                 channel: self.map % quads * 4,
                 channels: shape.out_channels,
                 out_pixels: shape.out_pixels(),

@@ -3,6 +3,7 @@
 use super::finish::{read_quads, write_quads};
 use super::scale::ByteScale;
 use crate::aligned::SharedMut;
+use crate::conv::ConvShape;
 use crate::cpu::Cpu;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
@@ -13,6 +14,12 @@ const BLOCK: usize = 16 * 1024;
 /// Bytes of maps in quads.
 pub fn map_len(batch: usize, channels: usize, pixels: usize) -> usize {
     batch * row_len(channels) * pixels
+}
+
+/// Panics when a map that a convolution reads has another length.
+pub(super) fn check_input(shape: &ConvShape, x: &[i8]) {
+    let len = map_len(shape.batch, shape.in_channels, shape.in_pixels());
+    assert_eq!(x.len(), len, "length of the input");
 }
 
 /// Bytes of a row.

@@ -20,6 +20,7 @@ mod pool;
 mod scale;
 mod skip;
 mod sparse;
+mod term;
 mod tile;
 mod transposed;
 mod weights;
@@ -31,7 +32,7 @@ mod tests;
 #[cfg(target_arch = "x86_64")]
 use crate::isa::Isa;
 
-pub use conv::{ByteConv, byte_conv2d};
+pub use conv::{ByteConv, ByteTerm, byte_conv2d, byte_conv2d_sum};
 pub use depthwise::{ByteDepthwise, byte_depthwise_conv2d};
 pub use finish::{Addend, ByteEpilogue, ByteOutput};
 pub use linear::{ByteLinear, byte_linear};

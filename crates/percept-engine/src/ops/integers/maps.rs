@@ -1,13 +1,14 @@
 //! Convolutions of maps on bytes, and what is known of them where maps are empty.
 
+use std::borrow::Cow;
 use std::sync::{Arc, MutexGuard};
 
-use percept_graph::{Conv2d, ConvTranspose2d};
+use percept_graph::{Conv2d, ConvTranspose2d, Op};
 use percept_kernels::conv::{CellMask, ConvShape, ConvTransposeShape};
 use percept_kernels::int8::{
-    Addend, ByteConv, ByteDepthwise, ByteEpilogue, ByteMapWeights, ByteOutput, ByteScale,
-    ByteWinograd, byte_conv2d, byte_conv2d_settled, byte_depthwise_conv2d, byte_winograd, map_len,
-    quantize_map, spread_taps,
+    Addend, ByteConv, ByteDepthwise, ByteEpilogue, ByteMapWeights, ByteOutput, ByteScale, ByteTerm,
+    ByteWinograd, byte_conv2d, byte_conv2d_settled, byte_conv2d_sum, byte_depthwise_conv2d,
+    byte_winograd, map_len, quantize_map, spread_taps,
 };
 use percept_kernels::{Cpu, Scratch};
 
@@ -15,6 +16,7 @@ use super::{Ends, NAME, packing, quantized, weight_grid};
 use crate::EngineError;
 use crate::empty::{Extent, MapLayer, OnMap, Settled, SmallMap};
 use crate::kernel::Kernel;
+use crate::lowering::LoweredNode;
 use crate::operands::Operands;
 use crate::ops::{Prepare, conv as floats, conv_transpose as transposed};
 use crate::options::Integers;
@@ -23,7 +25,11 @@ use crate::weights::{Form, Packing, Vector};
 /// A convolution.
 pub fn conv(conv: &Conv2d, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kernel, EngineError> {
     let shape = floats::shape(conv, at.x());
-    let (cpu, ends, weight_grid) = (at.cpu, Ends::new(at, grid), weight_grid(at));
+    let (cpu, ends, weight_grid) = (
+        at.cpu,
+        Ends::new(at, grid),
+        weight_grid(at.graph, at.node()),
+    );
     let outputs = shape.out_channels;
     let packing = packing(grid);
     if shape.is_depthwise() {
@@ -38,6 +44,9 @@ pub fn conv(conv: &Conv2d, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kern
             Ok(())
         })
         .by(NAME));
+    }
+    if let Some(shortcut) = &at.step.fused.shortcut {
+        return conv_with_shortcut(&shape, at, grid, shortcut);
     }
     let (weights, bias) =
         if at.integers == Integers::Kernels && ByteWinograd::is_faster(&shape, cpu.isa()) {
@@ -66,6 +75,51 @@ pub fn conv(conv: &Conv2d, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kern
     .into_kernel())
 }
 
+/// A pointwise convolution of bytes, with another one added, whose input is the last operand.
+fn conv_with_shortcut(
+    shape: &ConvShape,
+    at: &mut Prepare<'_>,
+    grid: ByteScale,
+    shortcut: &LoweredNode,
+) -> Result<Kernel, EngineError> {
+    let (cpu, shape, ends) = (at.cpu, *shape, Ends::new(at, grid));
+    let (position, node) = (at.step.reads().count() - 1, at.graph.node(shortcut.node));
+    let (Op::Conv2d(conv), Some(second_grid)) = (&node.op, shortcut.fused.input_bytes) else {
+        unreachable!("the pass takes convolutions on bytes only");
+    };
+    let second_shape = ConvShape {
+        in_channels: conv.in_channels,
+        height: shape.out_height(),
+        width: shape.out_width(),
+        stride: [1; 2],
+        ..shape
+    };
+    let mut term = |step: &LoweredNode, shape: &ConvShape, grid: ByteScale| {
+        let weight_grid = weight_grid(at.graph, at.graph.node(step.node));
+        let pack = |weight: Cow<'_, [f32]>, scale: Option<&[f64]>| {
+            let weights = quantized(&weight, weight_grid, scale, shape.out_channels);
+            ByteConv::pack(cpu, shape, &weights, grid.signed)
+        };
+        at.weights.contraction(at.graph, step, packing(grid), pack)
+    };
+    let (weights, bias) = term(at.step, &shape, grid)?;
+    let (second_weights, second_bias) = term(shortcut, &second_shape, second_grid)?;
+    Ok(Kernel::new(move |cpu, io| {
+        let epilogue = ends.epilogue(io, &bias)?;
+        let second = ByteTerm {
+            shape: &second_shape,
+            weights: &second_weights,
+            x: io.read(position)?,
+            input_scale: second_grid.scale,
+            bias: second_bias.as_ref().map(|bias| bias.as_slice()),
+        };
+        let x = io.read(0)?;
+        byte_conv2d_sum(cpu, &shape, &weights, x, second, epilogue, ends.output(io)?);
+        Ok(())
+    })
+    .by(NAME))
+}
+
 /// A transposed convolution whose marks do not overlap: a pointwise one with a row of outputs for each tap, whose results are
 /// spread. Taps of one pixel come out together, so nothing is gathered twice.
 pub fn conv_transpose(
@@ -88,7 +142,11 @@ pub fn conv_transpose(
         dilation: [1; 2],
         groups: 1,
     };
-    let (cpu, ends, weight_grid) = (at.cpu, Ends::new(at, grid), weight_grid(at));
+    let (cpu, ends, weight_grid) = (
+        at.cpu,
+        Ends::new(at, grid),
+        weight_grid(at.graph, at.node()),
+    );
     let (weights, bias) = at.contraction(packing(grid), |weight, scale| {
         // [in, out, tap] to [tap, out, in].
         let turned: Vec<f32> = (0..taps * outputs * inputs)

@@ -4,7 +4,7 @@ mod maps;
 
 use std::sync::MutexGuard;
 
-use percept_graph::{Linear, Per, SparseConv3d, WeightGrid};
+use percept_graph::{Graph, Linear, Node, Per, SparseConv3d, WeightGrid};
 use percept_kernels::int8::{
     Addend, ByteEpilogue, ByteLinear, ByteOutput, ByteScale, ByteSparseConv, ByteWeights,
     byte_linear, byte_sparse_conv, quantize_rows, row_len,
@@ -138,8 +138,8 @@ pub fn follow(steps: &mut [f32], factors: Option<&[f64]>) {
 }
 
 /// The grid of a layer's weights.
-fn weight_grid(at: &Prepare<'_>) -> WeightGrid {
-    let grids = at.graph.grids(at.node());
+fn weight_grid(graph: &Graph, node: &Node) -> WeightGrid {
+    let grids = graph.grids(node);
     grids.map_or(WeightGrid::BYTES, |(weight, _)| weight)
 }
 
@@ -150,7 +150,11 @@ const NAME: &str = "int8";
 pub fn linear(op: &Linear, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kernel, EngineError> {
     let (inputs, outputs) = (op.in_features, op.out_features);
     let rows = at.x().iter().product::<usize>() / inputs.max(1);
-    let (cpu, ends, weight_grid) = (at.cpu, Ends::new(at, grid), weight_grid(at));
+    let (cpu, ends, weight_grid) = (
+        at.cpu,
+        Ends::new(at, grid),
+        weight_grid(at.graph, at.node()),
+    );
     let (weights, bias) = at.contraction(packing(grid), |weight, scale| {
         let weight = quantized(&op.as_matrix(&weight), weight_grid, scale, outputs);
         ByteLinear::pack(cpu, &weight, inputs, grid.signed)
@@ -174,7 +178,11 @@ pub fn sparse_conv(
     grid: ByteScale,
 ) -> Result<Kernel, EngineError> {
     let shape = sparse::shape(op);
-    let (cpu, ends, weight_grid) = (at.cpu, Ends::new(at, grid), weight_grid(at));
+    let (cpu, ends, weight_grid) = (
+        at.cpu,
+        Ends::new(at, grid),
+        weight_grid(at.graph, at.node()),
+    );
     let (in_rows, rows) = (at.x()[0], at.y().first().copied());
     let (weights, bias) = at.contraction(packing(grid), |weight, scale| {
         let weight = quantized(&weight, weight_grid, scale, shape.out_channels);

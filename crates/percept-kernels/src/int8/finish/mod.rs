@@ -6,9 +6,11 @@ mod tile;
 #[cfg(target_arch = "x86_64")]
 mod wide;
 
+use super::map::map_len;
 use super::scale::ByteScale;
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
+use crate::conv::ConvShape;
 use crate::simd::LANES;
 
 pub(super) use columns::TileRun;
@@ -80,6 +82,14 @@ impl ByteEpilogue<'_> {
     }
 }
 
+impl ByteEpilogue<'_> {
+    /// The same, for a convolution of maps.
+    pub(super) fn check_maps(&self, output: &ByteOutput<'_>, shape: &ConvShape) {
+        let bytes = map_len(shape.batch, shape.out_channels, shape.out_pixels());
+        self.check(output, shape.out_channels, shape.out_len(), bytes);
+    }
+}
+
 /// An output that parallel blocks write disjoint parts of.
 enum SharedOutput<'a> {
     Floats(SharedMut<'a, f32>),
@@ -94,6 +104,8 @@ pub(super) struct Finish<'a> {
     /// Filled up in the same way.
     bias: Vec<f32>,
     residual: Option<Addend<'a>>,
+    /// Factors and biases of a second product's sums, filled up too.
+    added: Option<[Vec<f32>; 2]>,
     activation: Activation,
     output: SharedOutput<'a>,
 }
@@ -106,12 +118,7 @@ impl<'a> Finish<'a> {
         together: usize,
         output: ByteOutput<'a>,
     ) -> Self {
-        let len = scales.len().next_multiple_of(together);
-        let factor = |scale: &f32| scale * epilogue.input_scale;
-        let mut factors: Vec<f32> = scales.iter().map(factor).collect();
-        factors.resize(len, 0.0);
-        let mut bias = epilogue.bias.unwrap_or(&[]).to_vec();
-        bias.resize(len, 0.0);
+        let [factors, bias] = filled_up(epilogue.input_scale, scales, epilogue.bias, together);
         // Bytes are cut off anyway: a ReLU is where.
         let (activation, output) = match (epilogue.activation, output) {
             (activation, ByteOutput::Floats(y)) => {
@@ -130,10 +137,38 @@ impl<'a> Finish<'a> {
             factors,
             bias,
             residual: epilogue.residual,
+            added: None,
             activation,
             output,
         }
     }
+
+    /// The same, for tiles that hold the sums of a second product as well, which has this input scale, these scales and bias.
+    pub(super) fn adding(
+        self,
+        input_scale: f32,
+        scales: &[f32],
+        bias: Option<&[f32]>,
+        together: usize,
+    ) -> Self {
+        let added = Some(filled_up(input_scale, scales, bias, together));
+        Finish { added, ..self }
+    }
+}
+
+/// Factors and biases of all channels, filled up with zeros.
+fn filled_up(
+    input_scale: f32,
+    scales: &[f32],
+    bias: Option<&[f32]>,
+    together: usize,
+) -> [Vec<f32>; 2] {
+    let len = scales.len().next_multiple_of(together);
+    let mut factors: Vec<f32> = scales.iter().map(|scale| scale * input_scale).collect();
+    factors.resize(len, 0.0);
+    let mut bias = bias.unwrap_or(&[]).to_vec();
+    bias.resize(len, 0.0);
+    [factors, bias]
 }
 
 /// What is left to do where nothing is added and no curved activation applied.

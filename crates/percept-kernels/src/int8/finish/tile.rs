@@ -49,6 +49,8 @@ impl PixelRun {
 pub(in crate::int8) struct FinishTile<'a> {
     pub(in crate::int8) finish: &'a Finish<'a>,
     pub(in crate::int8) sums: &'a [GroupSums],
+    /// Those of a second product, where there is one.
+    pub(in crate::int8) added: &'a [GroupSums],
     pub(in crate::int8) channel: usize,
     /// Channels of the output.
     pub(in crate::int8) channels: usize,
@@ -85,9 +87,11 @@ impl FinishTile<'_> {
         sums: &'a GroupSums,
         run: PixelRun,
     ) -> Group<'a> {
+        let second = self.finish.added.as_ref().zip(self.added.get(group));
         Group {
             finish: self.finish,
             sums,
+            added: second.map(|([factors, bias], sums)| (sums, &factors[..], &bias[..])),
             channel: self.channel + group * TILE_ROWS,
             channels: self.channels,
             out_pixels: self.out_pixels,
@@ -115,6 +119,8 @@ impl Kernel for FinishTile<'_> {
 pub(super) struct Group<'a> {
     pub(super) finish: &'a Finish<'a>,
     pub(super) sums: &'a GroupSums,
+    /// The sums of a second product, with factors and biases of all channels.
+    pub(super) added: Option<(&'a GroupSums, &'a [f32], &'a [f32])>,
     pub(super) channel: usize,
     channels: usize,
     out_pixels: usize,
@@ -164,7 +170,7 @@ impl Group<'_> {
             None => None,
         };
         let whole = self.run.len / LANES * LANES;
-        if finish.activation != Activation::Identity || whole == 0 {
+        if finish.activation != Activation::Identity || whole == 0 || self.added.is_some() {
             return 0;
         }
         let start = 4 * self.quad_place();
@@ -223,6 +229,15 @@ impl Group<'_> {
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
                 values[i] = s.add(s.mul(sum, factors[i]), bias[i]);
+            }
+            if let Some((sums, factors, bias)) = self.added {
+                for i in 0..TILE_ROWS {
+                    let sums = &sums[i * TILE_PIXELS + column..][..LANES];
+                    let [factor, bias] = [factors, bias].map(|all| s.splat(all[self.channel + i]));
+                    // SAFETY: 8 sums are there.
+                    let sum = unsafe { s.load_integers(sums.as_ptr()) };
+                    values[i] = s.add(values[i], s.add(s.mul(sum, factor), bias));
+                }
             }
             match finish.residual {
                 Some(Addend::Floats(residual)) => {

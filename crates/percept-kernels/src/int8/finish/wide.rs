@@ -7,11 +7,11 @@ use super::{Addend, SharedOutput};
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::int8::scale::LARGEST;
-use crate::int8::tile::{TILE_PIXELS, TILE_ROWS};
+use crate::int8::tile::{GroupSums, TILE_PIXELS, TILE_ROWS};
 
 const LANES: usize = 16;
 
-/// Finishes a tile, unless its activation is curved: then nothing is done, and the answer is false.
+/// Finishes a tile, unless its activation is curved or a sum of two is wanted as floats: then nothing is done, and the answer is false.
 ///
 /// # Safety
 /// This CPU must have the instructions ([`has_wide`](crate::int8::has_wide)), and no other block may write these pixels of these channels.
@@ -20,13 +20,16 @@ pub(super) unsafe fn finish(tile: &FinishTile<'_>) -> bool {
     let finish = tile.finish;
     match (&finish.output, finish.activation, finish.residual) {
         // A ReLU is in the lowest byte already.
-        (SharedOutput::Bytes(y, scale, lowest), Activation::Identity, residual) => {
+        (SharedOutput::Bytes(y, scale, lowest), Activation::Identity, residual)
+            if finish.added.is_none() || residual.is_none() =>
+        {
             let bytes = Bytes {
                 y,
                 per_unit: 1.0 / scale.scale,
                 lowest: *lowest,
             };
             match residual {
+                None if finish.added.is_some() => bytes.finish_sum(tile),
                 None => bytes.finish::<false>(tile, &[], 0.0),
                 Some(Addend::Bytes(residual, scale)) => {
                     bytes.finish::<true>(tile, residual, scale);
@@ -34,6 +37,7 @@ pub(super) unsafe fn finish(tile: &FinishTile<'_>) -> bool {
                 Some(Addend::Floats(residual)) => bytes.finish_added(tile, residual),
             }
         }
+        _ if finish.added.is_some() => return false,
         (SharedOutput::Floats(y), Activation::Identity, None) => {
             floats::<false>(tile, y, f32::NEG_INFINITY);
         }
@@ -87,6 +91,35 @@ impl Bytes<'_> {
                     }
                     let quads = quads_of(values, self.per_unit, self.lowest);
                     // SAFETY: `len` bytes are there, and nothing outside of the mask is written.
+                    unsafe { _mm512_mask_storeu_epi32(y.add(4 * at).cast(), mask, quads) };
+                }
+            }
+        }
+    }
+
+    /// With the sums of a second product.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn finish_sum(&self, tile: &FinishTile<'_>) {
+        for run in tile.runs() {
+            for (g, sums) in tile.sums.iter().enumerate() {
+                let group = tile.group(g, sums, run);
+                let Some((sums, factors, bias)) = group.added else {
+                    unreachable!("a sum of two has the sums of both");
+                };
+                let start = 4 * group.quad_place();
+                // SAFETY: blocks have their own pixels or channels.
+                let y = unsafe { self.y.slice(start..start + 4 * run.len) }.as_mut_ptr();
+                let own = Scaled::new(&group);
+                let added = Scaled::of(&group, sums, factors, bias);
+                for at in (0..run.len).step_by(LANES) {
+                    let mask = mask(run.len - at);
+                    let (mut values, added) = (own.values(at, mask), added.values(at, mask));
+                    for i in 0..TILE_ROWS {
+                        values[i] = _mm512_add_ps(values[i], added[i]);
+                    }
+                    let quads = quads_of(values, self.per_unit, self.lowest);
+                    // SAFETY: the run's quads are there, and nothing outside of the mask is written.
                     unsafe { _mm512_mask_storeu_epi32(y.add(4 * at).cast(), mask, quads) };
                 }
             }
@@ -193,12 +226,18 @@ impl Scaled {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn new(group: &Group<'_>) -> Self {
-        let (finish, run) = (group.finish, group.run);
+        Self::of(group, group.sums, &group.finish.factors, &group.finish.bias)
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn of(group: &Group<'_>, sums: &GroupSums, factors: &[f32], bias: &[f32]) -> Self {
+        let run = group.run;
         assert!(run.column + run.len <= TILE_PIXELS);
         Self {
-            sums: group.sums[run.column..].as_ptr(),
-            factors: four(&finish.factors[group.channel..]),
-            bias: four(&finish.bias[group.channel..]),
+            sums: sums[run.column..].as_ptr(),
+            factors: four(&factors[group.channel..]),
+            bias: four(&bias[group.channel..]),
         }
     }
 

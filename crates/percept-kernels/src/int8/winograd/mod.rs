@@ -14,7 +14,7 @@ mod wide;
 use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish};
-use super::map::map_len;
+use super::map::check_input;
 use super::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN, WordRuns, WordSums, WordTiles};
 use super::weights::ByteWeights;
 use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
@@ -187,14 +187,8 @@ pub(super) fn byte_winograd_part(
             && (weights.in_channels, weights.out_channels) == (shape.in_channels, channels),
         "the weights were packed for other channels"
     );
-    let len = |channels, pixels| map_len(shape.batch, channels, pixels);
-    assert_eq!(
-        x.len(),
-        len(shape.in_channels, shape.in_pixels()),
-        "length of the input"
-    );
-    let bytes = len(channels, shape.out_pixels());
-    epilogue.check(&output, channels, shape.out_len(), bytes);
+    check_input(shape, x);
+    epilogue.check_maps(&output, shape);
     // The factors of channels stand with the positions: what is left is the input's scale.
     let scales = vec![1.0; channels];
     let job = Job {

@@ -2,6 +2,7 @@
 
 use super::weights::{largest_input, step};
 use super::*;
+use crate::int8::map_len;
 use crate::testing::numbers;
 
 /// The largest sum that any input can bring at a position, with weights rounded by this step.
