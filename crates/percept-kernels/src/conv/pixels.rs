@@ -14,11 +14,7 @@ use crate::gemm::pixels::{
     CHANNELS, ChannelWeights, PackedChannels, PixelRow, Sums, UNIT_CHANNELS, VECTORS, multiply_row,
     padded_bias, tile_pixels,
 };
-use crate::isa::Kernel;
-use crate::simd::Simd;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Sixteen;
-use crate::simd::channels::{Eights, TURNED, Turn};
+use crate::simd::channels::{Compute, OnChannels, TURNED, Turn};
 
 /// Most pixels of a unit: their sums stay in the first-level cache.
 const RUN: usize = 112;
@@ -55,7 +51,7 @@ pub(super) fn conv2d(
         let (sample, run) = (place / runs.count(), runs.range(place % runs.count()));
         let inputs = sample * shape.in_channels..(sample + 1) * shape.in_channels;
         cpu.isa().run_widened(Compute {
-            unit: Unit {
+            work: Unit {
                 shape,
                 weights,
                 x: &x[inputs.start * plane..inputs.end * plane],
@@ -89,27 +85,7 @@ struct Unit<'a> {
     run: Range<usize>,
 }
 
-/// A unit, and memory for it.
-struct Compute<'a> {
-    unit: Unit<'a>,
-    scratch: &'a mut Scratch,
-}
-
-impl Kernel for Compute<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Compute { unit, scratch } = self;
-        #[cfg(target_arch = "x86_64")]
-        if let Some(wide) = s.wide() {
-            return unit.compute(Sixteen::new(wide), scratch);
-        }
-        unit.compute(Eights::<S, 2>(s), scratch);
-    }
-}
-
-impl Unit<'_> {
+impl OnChannels for Unit<'_> {
     #[inline(always)]
     fn compute<C: Turn>(&self, c: C, scratch: &mut Scratch) {
         let (plane, depth) = (self.shape.in_pixels(), self.shape.in_channels);
@@ -168,7 +144,9 @@ impl Unit<'_> {
             }
         }
     }
+}
 
+impl Unit<'_> {
     /// Writes up to 16 pixels of a vector of channels, the first of them `first` in the run.
     #[inline(always)]
     fn write_out<C: Turn>(

@@ -1,6 +1,10 @@
 //! Vectors of channels that stand side by side: 8, pairs of 8, or, with AVX-512, 16. All give the same bits.
 
+#[cfg(target_arch = "x86_64")]
+use super::Sixteen;
 use super::{Floats, LANES, Simd};
+use crate::cpu::Scratch;
+use crate::isa::Kernel;
 
 /// Pixels of as many channels that are turned together.
 pub(crate) const TURNED: usize = 2 * LANES;
@@ -55,6 +59,30 @@ pub(crate) trait Turn: Channels {
     /// # Safety
     /// `to` must be valid for writing `n` floats.
     unsafe fn store_first(self, to: *mut f32, n: usize, v: Self::V);
+}
+
+/// Work on vectors of 16 channels, written once for all that are such vectors.
+pub(crate) trait OnChannels {
+    fn compute<C: Turn>(&self, c: C, scratch: &mut Scratch);
+}
+
+/// Some work, and memory for it: computed with 16 lanes where the CPU has them, else with twice 8.
+pub(crate) struct Compute<'a, W> {
+    pub(crate) work: W,
+    pub(crate) scratch: &'a mut Scratch,
+}
+
+impl<W: OnChannels> Kernel for Compute<'_, W> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        #[cfg(target_arch = "x86_64")]
+        if let Some(wide) = s.wide() {
+            return self.work.compute(Sixteen::new(wide), self.scratch);
+        }
+        self.work.compute(Eights::<S, 2>(s), self.scratch);
+    }
 }
 
 /// Vectors of 8, side by side so that none need wait for the other.

@@ -10,7 +10,7 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-use unit::{Compute, Unit};
+use unit::Unit;
 pub use weights::PackedDepthwise;
 
 use super::shape::ConvShape;
@@ -19,6 +19,7 @@ use crate::aligned::SharedMut;
 use crate::cpu::Cpu;
 use crate::gemm::blocking::Parts;
 use crate::gemm::pixels::{PackedChannels, UNIT_CHANNELS};
+use crate::simd::channels::Compute;
 
 /// Most input channels of a convolution with several taps: a unit copies the rows that it reads.
 const STEM_CHANNELS: usize = 4;
@@ -129,7 +130,7 @@ pub fn conv2d_into_depthwise(
     cpu.parallel(second.batch * bands.count() * blocks, &|index, scratch| {
         let (place, block) = (index / blocks, index % blocks);
         let (sample, band) = (place / bands.count(), bands.range(place % bands.count()));
-        let unit = Unit {
+        let work = Unit {
             shapes,
             weights: (expansion, depthwise),
             x: &x[sample * first.in_channels * first.in_pixels()..],
@@ -139,7 +140,7 @@ pub fn conv2d_into_depthwise(
             block,
             band,
         };
-        cpu.isa().run_widened(Compute { unit, scratch });
+        cpu.isa().run_widened(Compute { work, scratch });
     });
 }
 

@@ -12,11 +12,7 @@ use crate::gemm::pixels::{
     CHANNELS, ChannelWeights, PackedChannels, PixelTaps, Sums, UNIT_CHANNELS, VECTORS, for_tiles,
     multiply_row, padded_bias,
 };
-use crate::isa::Kernel;
-use crate::simd::Simd;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Sixteen;
-use crate::simd::channels::{Channels, Eights, TURNED, Turn};
+use crate::simd::channels::{Channels, OnChannels, TURNED, Turn};
 
 /// Where the numbers of a pixel lie, from its first one on, in the memory that [`Unit`] reads.
 pub(super) fn offsets(first: &ConvShape) -> Vec<usize> {
@@ -68,46 +64,28 @@ pub(super) struct Unit<'a> {
     pub(super) band: Range<usize>,
 }
 
-/// A unit, and memory for it.
-pub(super) struct Compute<'a> {
-    pub(super) unit: Unit<'a>,
-    pub(super) scratch: &'a mut Scratch,
-}
-
-impl Kernel for Compute<'_> {
-    type Output = ();
-
+impl OnChannels for Unit<'_> {
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Compute { unit, scratch } = self;
-        #[cfg(target_arch = "x86_64")]
-        if let Some(wide) = s.wide() {
-            return unit.dispatch(Sixteen::new(wide), scratch);
+    fn compute<C: Turn>(&self, c: C, scratch: &mut Scratch) {
+        let ConvIntoDepthwise { first, second, .. } = self.shapes;
+        match (first.stride[0], second.kernel[0], second.stride[0]) {
+            (1, 3, 1) => self.compute_sized::<C, 1, 3, 1>(c, scratch),
+            (1, 3, 2) => self.compute_sized::<C, 1, 3, 2>(c, scratch),
+            (1, 5, 1) => self.compute_sized::<C, 1, 5, 1>(c, scratch),
+            (1, 5, 2) => self.compute_sized::<C, 1, 5, 2>(c, scratch),
+            (2, 3, 1) => self.compute_sized::<C, 2, 3, 1>(c, scratch),
+            (2, 3, 2) => self.compute_sized::<C, 2, 3, 2>(c, scratch),
+            (2, 5, 1) => self.compute_sized::<C, 2, 5, 1>(c, scratch),
+            (2, 5, 2) => self.compute_sized::<C, 2, 5, 2>(c, scratch),
+            other => unreachable!("no kernel for {other:?}"),
         }
-        unit.dispatch(Eights::<S, 2>(s), scratch);
     }
 }
 
 impl Unit<'_> {
-    #[inline(always)]
-    fn dispatch<C: Turn>(&self, c: C, scratch: &mut Scratch) {
-        let ConvIntoDepthwise { first, second, .. } = self.shapes;
-        match (first.stride[0], second.kernel[0], second.stride[0]) {
-            (1, 3, 1) => self.compute::<C, 1, 3, 1>(c, scratch),
-            (1, 3, 2) => self.compute::<C, 1, 3, 2>(c, scratch),
-            (1, 5, 1) => self.compute::<C, 1, 5, 1>(c, scratch),
-            (1, 5, 2) => self.compute::<C, 1, 5, 2>(c, scratch),
-            (2, 3, 1) => self.compute::<C, 2, 3, 1>(c, scratch),
-            (2, 3, 2) => self.compute::<C, 2, 3, 2>(c, scratch),
-            (2, 5, 1) => self.compute::<C, 2, 5, 1>(c, scratch),
-            (2, 5, 2) => self.compute::<C, 2, 5, 2>(c, scratch),
-            other => unreachable!("no kernel for {other:?}"),
-        }
-    }
-
     /// With a first convolution of stride IN, and a depthwise one of K x K taps and stride STEP.
     #[inline(always)]
-    fn compute<C: Turn, const IN: usize, const K: usize, const STEP: usize>(
+    fn compute_sized<C: Turn, const IN: usize, const K: usize, const STEP: usize>(
         &self,
         c: C,
         scratch: &mut Scratch,
