@@ -134,11 +134,7 @@ impl Isa {
     /// # Panics
     /// When this CPU does not support it.
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
-        assert!(
-            self.is_supported(),
-            "{}",
-            IsaError::Unsupported { isa: self }
-        );
+        self.assert_supported();
         match self {
             Isa::Portable => run_portable(kernel),
             #[cfg(target_arch = "x86_64")]
@@ -154,20 +150,31 @@ impl Isa {
         }
     }
 
-    /// As [`Isa::run`], but compiled once more for [`Isa::Avx512`]: for kernels that use vectors of 16 floats in many places
-    /// (where [`Simd::wide`] proves them), not behind calls.
+    /// As [`Isa::run`], but compiled once for AVX2 alone and once more for [`Isa::Avx512`]: for kernels that use vectors of 16 floats
+    /// in many places (where [`Simd::wide`] proves them), not behind calls.
     ///
     /// # Panics
     /// When this CPU does not support it.
     pub(crate) fn run_widened<K: Kernel>(self, kernel: K) -> K::Output {
+        self.assert_supported();
         match self {
+            Isa::Portable => run_portable(kernel),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 if self.is_supported() => {
-                // SAFETY: support was asked for.
-                unsafe { crate::simd::run_avx512(kernel, Wide::new()) }
+            // SAFETY: support was asserted above.
+            Isa::Avx2 | Isa::Vnni => unsafe { crate::simd::run_avx2_alone(kernel) },
+            #[cfg(target_arch = "x86_64")]
+            // SAFETY: as above.
+            Isa::Avx512 => unsafe { crate::simd::run_avx512(kernel, Wide::new()) },
+            #[cfg(not(target_arch = "x86_64"))]
+            Isa::Avx2 | Isa::Vnni | Isa::Avx512 => {
+                unreachable!("unsupported instruction sets were refused above")
             }
-            _ => self.run(kernel),
         }
+    }
+
+    fn assert_supported(self) {
+        let error = IsaError::Unsupported { isa: self };
+        assert!(self.is_supported(), "{error}");
     }
 }
 

@@ -69,6 +69,12 @@ pub(crate) fn run_avx2<K: Kernel>(kernel: K, wide: Option<Wide>) -> K::Output {
     kernel.run(Avx2 { wide })
 }
 
+/// The same without AVX-512, which is known when compiling: what a kernel does with it is left out.
+#[target_feature(enable = "avx2,fma,f16c,popcnt")]
+pub(crate) fn run_avx2_alone<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Avx2 { wide: None })
+}
+
 /// A kernel compiled for AVX-512: with twice the registers, and for vectors of 16 floats in the kernel itself.
 #[target_feature(enable = "avx2,fma,bmi1,bmi2,popcnt,avx512f,avx512dq,avx512vl")]
 pub(crate) fn run_avx512<K: Kernel>(kernel: K, wide: Wide) -> K::Output {

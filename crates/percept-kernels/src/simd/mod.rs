@@ -15,7 +15,7 @@ mod sixteen;
 #[cfg(target_arch = "x86_64")]
 pub use avx2::Avx2;
 #[cfg(target_arch = "x86_64")]
-pub(crate) use avx2::{run_avx2, run_avx512};
+pub(crate) use avx2::{run_avx2, run_avx2_alone, run_avx512};
 pub use floats::Floats;
 pub(crate) use portable::run_portable;
 pub use portable::{Halves, Portable};
