@@ -14,6 +14,9 @@ use crate::gemm::pixels::{
 };
 use crate::simd::channels::{Channels, OnChannels, TURNED, Turn};
 
+/// The longest side of a depthwise filter.
+const MAX_TAPS: usize = 5;
+
 /// Where the numbers of a pixel lie, from its first one on, in the memory that [`Unit`] reads.
 pub(super) fn offsets(first: &ConvShape) -> Vec<usize> {
     let layout = InputRows::new(first);
@@ -68,50 +71,25 @@ impl OnChannels for Unit<'_> {
     #[inline(always)]
     fn compute<C: Turn>(&self, c: C, scratch: &mut Scratch) {
         let ConvIntoDepthwise { first, second, .. } = self.shapes;
-        match (first.stride[0], second.kernel[0], second.stride[0]) {
-            (1, 3, 1) => self.compute_sized::<C, 1, 3, 1>(c, scratch),
-            (1, 3, 2) => self.compute_sized::<C, 1, 3, 2>(c, scratch),
-            (1, 5, 1) => self.compute_sized::<C, 1, 5, 1>(c, scratch),
-            (1, 5, 2) => self.compute_sized::<C, 1, 5, 2>(c, scratch),
-            (2, 3, 1) => self.compute_sized::<C, 2, 3, 1>(c, scratch),
-            (2, 3, 2) => self.compute_sized::<C, 2, 3, 2>(c, scratch),
-            (2, 5, 1) => self.compute_sized::<C, 2, 5, 1>(c, scratch),
-            (2, 5, 2) => self.compute_sized::<C, 2, 5, 2>(c, scratch),
-            other => unreachable!("no kernel for {other:?}"),
-        }
-    }
-}
-
-impl Unit<'_> {
-    /// With a first convolution of stride IN, and a depthwise one of K x K taps and stride STEP.
-    #[inline(always)]
-    fn compute_sized<C: Turn, const IN: usize, const K: usize, const STEP: usize>(
-        &self,
-        c: C,
-        scratch: &mut Scratch,
-    ) {
-        let ConvIntoDepthwise { first, second, .. } = self.shapes;
         let [padding_y, padding_x] = second.padding;
+        // Known sizes are for the loops over pixels alone: all of this would be compiled for each of them.
+        let (taps, step) = (second.kernel[0], second.stride[0]);
         let (vectors, weights) = self.weights.0.block(self.block);
         let out_width = second.out_width();
         let input = InputRows::new(first);
         // Rows of the map between, with zeros at both ends, of one vector of channels.
         let row_len = (second.width + 2 * padding_x) * CHANNELS;
-        let vector_len = K * row_len;
+        // The last row stays empty: what is above and below the map.
+        let vector_len = (taps + 1) * row_len;
         let pending_len = (out_width + 2 * TURNED) * CHANNELS;
         let copy_len = if input.copied {
             first.in_channels * input.plane
         } else {
             0
         };
-        let [ring, zeros, pending, copy] = scratch.floats([
-            VECTORS * vector_len,
-            row_len,
-            VECTORS * pending_len,
-            copy_len,
-        ]);
+        let lengths = [VECTORS * vector_len, VECTORS * pending_len, copy_len];
+        let [ring, pending, copy] = scratch.floats(lengths);
         ring.fill(0.0);
-        zeros.fill(0.0);
         copy.fill(0.0);
         let bias = self
             .finish
@@ -121,15 +99,15 @@ impl Unit<'_> {
             vectors,
             sums: Sums::Begin(&bias[0]),
         };
-        let mut made = (self.band.start * STEP).saturating_sub(padding_y);
+        let mut made = (self.band.start * step).saturating_sub(padding_y);
         let mut waiting = 0;
         let mut done = self.band.start * out_width;
         for out_row in self.band.clone() {
             // In rows of the padded map, which the window begins at.
-            let window = out_row * STEP;
-            let end = (window + K).saturating_sub(padding_y).min(second.height);
+            let window = out_row * step;
+            let end = (window + taps).saturating_sub(padding_y).min(second.height);
             while made < end {
-                let slot = made % K * row_len + padding_x * CHANNELS;
+                let slot = (made + padding_y) % taps * row_len + padding_x * CHANNELS;
                 let row = if input.copied {
                     copy_rows(first, &input, self.x, made, copy);
                     copy.as_ptr()
@@ -143,7 +121,12 @@ impl Unit<'_> {
                 // SAFETY: x was checked to be as long as its shape says, or copied; a slot holds a row.
                 unsafe {
                     let to = ring.as_mut_ptr().add(slot);
-                    multiply_row::<C, _, IN>(c, &row, second.width, weights, to, vector_len);
+                    let width = second.width;
+                    match first.stride[0] {
+                        1 => multiply_row::<C, _, 1>(c, &row, width, weights, to, vector_len),
+                        2 => multiply_row::<C, _, 2>(c, &row, width, weights, to, vector_len),
+                        other => unreachable!("no kernel of stride {other}"),
+                    }
                     for v in 0..vectors {
                         let row = to.add(v * vector_len);
                         activate(c, self.finish[0].activation, row, second.width);
@@ -151,21 +134,29 @@ impl Unit<'_> {
                 }
                 made += 1;
             }
-            for v in 0..vectors {
-                let taps = self.weights.1.vector(self.block * VECTORS + v);
-                let mut rows = [zeros.as_ptr(); K];
-                for ky in 0..K {
-                    let row = (window + ky).wrapping_sub(padding_y);
-                    if row < second.height {
-                        rows[ky] = ring[v * vector_len + row % K * row_len..].as_ptr();
-                    }
+            // Where the window's rows are in the ring.
+            let (mut places, oldest) = ([taps * row_len; MAX_TAPS], window % taps);
+            for ky in 0..taps {
+                if (window + ky).wrapping_sub(padding_y) < second.height {
+                    let slot = oldest + ky;
+                    places[ky] = row_len * if slot < taps { slot } else { slot - taps };
                 }
+            }
+            for v in 0..vectors {
+                let filter = self.weights.1.vector(self.block * VECTORS + v);
+                let rows = &ring[v * vector_len..][..vector_len];
                 let to = &mut pending[v * pending_len + waiting * CHANNELS..];
                 // SAFETY: rows have zeros for all taps of the first and the last column; there is room for a row of outputs.
                 unsafe {
                     let bias = bias[1].as_ptr().add(v * CHANNELS);
-                    let to = to.as_mut_ptr();
-                    depthwise_row::<C, K, STEP>(c, rows, taps, bias, out_width, to);
+                    let (rows, to) = ((rows.as_ptr(), &places), to.as_mut_ptr());
+                    match (taps, step) {
+                        (3, 1) => depthwise_row::<C, 3, 1>(c, rows, filter, bias, out_width, to),
+                        (3, 2) => depthwise_row::<C, 3, 2>(c, rows, filter, bias, out_width, to),
+                        (5, 1) => depthwise_row::<C, 5, 1>(c, rows, filter, bias, out_width, to),
+                        (5, 2) => depthwise_row::<C, 5, 2>(c, rows, filter, bias, out_width, to),
+                        other => unreachable!("no depthwise kernel for {other:?}"),
+                    }
                     activate(c, self.finish[1].activation, to, out_width);
                 }
             }
@@ -189,7 +180,9 @@ impl Unit<'_> {
             waiting -= written;
         }
     }
+}
 
+impl Unit<'_> {
     /// Writes some finished pixels of a vector of channels, the first one at `pixel` of the map.
     ///
     /// # Safety
@@ -243,27 +236,27 @@ fn copy_rows(first: &ConvShape, layout: &InputRows, x: &[f32], out_row: usize, c
     }
 }
 
-/// Outputs of a row, channels side by side.
+/// Outputs of a row, channels side by side, of K x K taps and stride STEP.
 ///
 /// # Safety
-/// Readable: as many pixels of each row as `width` outputs meet, 16 floats of the bias. Writable: `width` pixels.
+/// Readable: at each place, as many pixels as `width` outputs meet; 16 floats of the bias. Writable: `width` pixels.
 #[inline(always)]
 unsafe fn depthwise_row<C: Channels, const K: usize, const STEP: usize>(
     c: C,
-    rows: [*const f32; K],
-    taps: &[f32],
+    (rows, places): (*const f32, &[usize; MAX_TAPS]),
+    filter: &[f32],
     bias: *const f32,
     width: usize,
     to: *mut f32,
 ) {
-    assert_eq!(taps.len(), K * K * CHANNELS);
-    let weights = taps.as_ptr();
+    assert_eq!(filter.len(), K * K * CHANNELS);
+    let weights = filter.as_ptr();
     // SAFETY: as the caller promises; weights are as long as asserted.
     unsafe {
         for_tiles!(C, width, |first, P| {
             let mut sums = [c.load(bias); P];
             for ky in 0..K {
-                let row = rows[ky].add(first * STEP * CHANNELS);
+                let row = rows.add(places[ky] + first * STEP * CHANNELS);
                 for kx in 0..K {
                     let weight = c.load(weights.add((ky * K + kx) * CHANNELS));
                     for p in 0..P {
