@@ -1,13 +1,10 @@
 //! Parity of CenterPoint with OpenPCDet, stage by stage: seeded weights in, reference outputs out.
 
-mod lidar;
-mod stored;
-
-use lidar::{Outputs, SYNTH, network, run};
+use crate::lidar::{Outputs, SYNTH, network, run};
+use crate::stored::{Golden, shared};
 use percept_engine::{Mode, Options};
 use percept_graph::Graph;
 use percept_models::centerpoint::CenterPoint;
-use stored::{Golden, shared};
 
 const EXACT: Options = Options {
     mode: Mode::Exact,

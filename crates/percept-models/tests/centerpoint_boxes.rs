@@ -1,12 +1,10 @@
 //! CenterPoint's last step against the public implementation: head maps in, boxes out.
 
-mod stored;
-
+use crate::stored::{Golden, shared};
 use percept_kernels::boxes::{BevBox, iou_bev, suppress};
 use percept_models::answer::FoundBox;
 use percept_models::centerpoint::decode::{DecodeConfig, HeadMaps, decode};
 use percept_models::centerpoint::{CenterPoint, HEADS};
-use stored::{Golden, shared};
 
 /// Absolute, on every number of a box.
 const BOXES: f32 = 1e-4;

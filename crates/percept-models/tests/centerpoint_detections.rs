@@ -1,14 +1,11 @@
 //! CenterPoint from points to boxes: in fast mode, in batches, on any number of threads, on strange clouds.
 
-mod lidar;
-mod stored;
-
-use lidar::{Outputs, SYNTH, network, run};
+use crate::lidar::{Outputs, SYNTH, network, run};
+use crate::stored::{Golden, shared};
 use percept_engine::{Empty, Mode, Options};
 use percept_models::answer::FoundBox;
 use percept_models::centerpoint::decode::{DecodeConfig, HeadMaps, decode};
 use percept_models::centerpoint::{CenterPoint, HEADS};
-use stored::{Golden, shared};
 
 const FAST: Options = Options {
     mode: Mode::Fast,

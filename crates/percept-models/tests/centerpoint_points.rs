@@ -1,10 +1,8 @@
 //! CenterPoint's first step against the public implementation: points in, voxels out, equal to the last bit.
 
-mod stored;
-
+use crate::stored::{Golden, shared};
 use percept_data::points::read_merged_f16;
 use percept_kernels::voxelize::{VoxelGrid, voxelize};
-use stored::{Golden, shared};
 
 /// The grid of voxels of 0.075 m, over this many metres to each side.
 fn grid(reach_m: f32) -> VoxelGrid {

@@ -3,10 +3,9 @@
 //! The fixture holds the 52 boxes of a real keyframe with OpenPCDet's targets, and boxes in the range of the generated
 //! cloud with losses that numpy computed in f64 by the same rules (heads that the other fixture lacks are zero).
 
-mod stored;
-
 use std::sync::Arc;
 
+use crate::stored::{Golden, shared};
 use percept_data::ModelWeights;
 use percept_data::seeded::Family;
 use percept_engine::{Mode, Options, Program, run_reference};
@@ -15,7 +14,6 @@ use percept_kernels::Cpu;
 use percept_models::centerpoint::{
     BOX_VALUES, BRANCHES, CenterPoint, HEADS, TRUE_BOX_COUNTS, TRUE_BOXES, Widths,
 };
-use stored::{Golden, shared};
 
 const FIXTURE: &str = "centerpoint_targets";
 

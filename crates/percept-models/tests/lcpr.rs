@@ -1,10 +1,9 @@
 //! LCPR against the public implementation: names, counts, every stage, every elastic configuration, the range image.
 
-mod stored;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::stored::{Golden, shared};
 use percept_data::points::{LidarConvention, LidarFrame, Point, PointFormat, read_frame};
 use percept_data::safetensors::write_safetensors;
 use percept_data::seeded::{Family, Seeded, seeded_values};
@@ -17,7 +16,6 @@ use percept_graph::{
 use percept_kernels::Cpu;
 use percept_models::lcpr::{CAMERA, DESCRIPTOR, Lcpr, Mean, RANGE, TRIPLET, range_image};
 use percept_models::{Settings, zoo};
-use stored::{Golden, shared};
 
 fn whole() -> Graph {
     Lcpr::PUBLIC.graph(&Choice::whole()).unwrap()

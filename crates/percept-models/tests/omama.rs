@@ -1,9 +1,8 @@
 //! Parity of O-MaMa's trained part with the public system: descriptors, every stage of the head, loss, gradients.
 
-mod stored;
-
 use std::sync::Arc;
 
+use crate::stored::Golden;
 use percept_data::ModelWeights;
 use percept_data::masks::Rle;
 use percept_data::seeded::{Family, seeded_values};
@@ -15,7 +14,6 @@ use percept_kernels::Cpu;
 use percept_models::answer::Matches;
 use percept_models::omama::{Matcher, Pooling, visible_cross_entropy};
 use percept_models::{Settings, zoo};
-use stored::Golden;
 
 const D: usize = 768;
 /// Two pairs, eight candidates each.

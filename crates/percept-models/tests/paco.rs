@@ -1,19 +1,17 @@
 //! Parity of PaCo-2 with reference outputs in f64: peaks, matches, negatives, distances, losses and gradients of both
 //! objectives in all three forms.
 
-mod stored;
-
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::stored::{Golden, shared};
 use percept_data::ModelWeights;
 use percept_data::seeded::{Family, seeded_values};
 use percept_engine::{Options, Program};
 use percept_graph::{Graph, Tensor, ValueId, WeightError, WeightSource, differentiate};
 use percept_kernels::Cpu;
 use percept_models::paco::{Backbone, LABELS, LossForm, Paco};
-use stored::{Golden, shared};
 
 /// Relative to a tensor's largest value. Features and parts are f32, and a ridge of 1e-5 enlarges their rounding.
 const PUBLISHED: f64 = 1e-3;

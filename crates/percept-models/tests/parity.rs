@@ -3,12 +3,9 @@
 //! The fixtures are parts of larger references. When the folder named by `PERCEPT_SHARED` (default `../shared` beside
 //! the repository) exists, the whole references are checked too.
 
-mod golden;
-mod stored;
-
-use golden::Case;
+use crate::golden::Case;
+use crate::stored::{Golden, shared};
 use percept_engine::Mode;
-use stored::{Golden, shared};
 
 const VISION: f64 = 1e-4;
 /// `fast` mode: 1e-3 of the output's standard deviation.

@@ -1,21 +1,18 @@
 //! Parity of quantised CenterPoint with NVIDIA's pytorch-quantization: the report's three ways, and sparse convolutions too.
 
-mod lidar;
-mod stored;
-
 use std::collections::BTreeMap;
 use std::f64::consts::SQRT_2;
 use std::path::Path;
 use std::sync::Arc;
 
-use lidar::{Outputs, SYNTH, network, run_observed};
+use crate::lidar::{Outputs, SYNTH, network, run_observed};
+use crate::stored::{Golden, shared};
 use percept_data::ModelWeights;
 use percept_data::safetensors::Safetensors;
 use percept_data::seeded::Family;
 use percept_engine::{LayerPrecision, Mode, Options, PrecisionPlan, Quantization, RoundedWeights};
 use percept_graph::{Graph, Op, Per, Sign};
 use percept_models::centerpoint::CenterPoint;
-use stored::{Golden, shared};
 
 const EXACT: Options = Options {
     mode: Mode::Exact,

@@ -1,9 +1,8 @@
 //! Parity of gradients with the public implementations: seeded weights in, reference gradients out.
 
-mod stored;
-
 use std::sync::Arc;
 
+use crate::stored::Golden;
 use percept_data::ModelWeights;
 use percept_data::seeded::{Family, seeded_values};
 use percept_engine::{Mode, Options, Program};
@@ -12,7 +11,6 @@ use percept_graph::{
 };
 use percept_kernels::Cpu;
 use percept_models::{Settings, zoo};
-use stored::Golden;
 
 /// Relative to a gradient's largest value.
 const VISION: f64 = 1e-3;

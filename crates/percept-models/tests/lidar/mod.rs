@@ -40,7 +40,6 @@ impl Outputs {
     }
 
     /// The boxes of each of `samples`.
-    #[allow(dead_code)]
     pub fn boxes(&self, samples: usize) -> Vec<Vec<FoundBox>> {
         let model = zoo::build("centerpoint", &Settings::none()).expect("it is in the zoo");
         let outputs = self.0.iter();
@@ -73,14 +72,12 @@ fn example(points: &[f32]) -> Example {
 }
 
 /// Runs a network with seeded weights on these samples.
-#[allow(dead_code)]
 pub fn run(graph: Graph, samples: &[&[f32]], options: Options, threads: usize) -> Outputs {
     let weights = Arc::new(ModelWeights::seeded(Family::Vision, &graph));
     run_on(graph, weights, samples, options, threads)
 }
 
 /// Runs a network with these weights on these samples.
-#[allow(dead_code)]
 pub fn run_on(
     graph: Graph,
     weights: Arc<dyn WeightSource>,

@@ -9,7 +9,7 @@ use percept_graph::Tensor;
 use percept_kernels::Cpu;
 use percept_models::randlanet::{Cloud, Variant, inputs};
 
-use crate::{VARIANTS, cloud, compare, logits, options, small};
+use super::{VARIANTS, cloud, compare, logits, options, small};
 
 #[test]
 fn clouds_of_a_batch_are_labelled_as_if_alone() {

@@ -11,7 +11,7 @@ use percept_graph::{
 };
 use percept_models::randlanet::{Cloud, inputs};
 
-use crate::{VARIANTS, cloud, in_order, small};
+use super::{VARIANTS, cloud, in_order, small};
 
 /// Slopes of Σ logits · (fixed numbers) by a value of every parameter, in f64, against the gradients.
 #[test]

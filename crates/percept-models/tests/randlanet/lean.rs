@@ -8,11 +8,11 @@ use percept_graph::{Builder, Dim, Graph, Tensor, ValueId, differentiate};
 use percept_kernels::Cpu;
 use percept_models::randlanet::{Cloud, inputs, weighted_cross_entropy};
 
-use crate::gradients::Moved;
-use crate::stored::Golden;
-use crate::{
+use super::gradients::Moved;
+use super::{
     VARIANTS, cloud, compare, in_order, logits, logits_of, networks, options, rows, small,
 };
+use crate::stored::Golden;
 
 /// The lean form computes what the plain one computes: of the logits' deviation, on whole clouds and on ragged batches.
 #[test]

@@ -4,8 +4,8 @@ use percept_engine::{Memory, Mode};
 use percept_kernels::Cpu;
 use percept_models::randlanet::{KnnCache, RandLaNet};
 
+use super::{BENCH, CFG3, CFG7, EXACT, FAST, compare, logits, networks, options, rows, seed};
 use crate::stored::{Golden, shared};
-use crate::{BENCH, CFG3, CFG7, EXACT, FAST, compare, logits, networks, options, rows, seed};
 
 #[test]
 fn names_and_shapes_are_those_of_the_public_checkpoints() {

@@ -4,7 +4,6 @@ use std::path::Path;
 
 use percept_data::TensorSource as _;
 use percept_data::safetensors::Safetensors;
-#[allow(unused_imports)] // not every test file has a larger reference
 pub use percept_testing::shared;
 
 /// A file of reference outputs.
@@ -12,7 +11,6 @@ pub struct Golden {
     file: Safetensors,
 }
 
-#[allow(dead_code)] // each test file uses a part of it
 impl Golden {
     /// A fixture of this repository.
     pub fn fixture(name: &str) -> Self {

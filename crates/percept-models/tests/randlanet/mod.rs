@@ -4,8 +4,6 @@ mod clouds;
 mod gradients;
 mod lean;
 mod references;
-#[path = "../stored/mod.rs"]
-mod stored;
 
 use std::sync::Arc;
 
