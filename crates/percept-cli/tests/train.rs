@@ -565,20 +565,20 @@ fn photographs_are_learned_by_heart() {
     };
     let place = tempfile::tempdir().expect("a folder");
     let mut train = percept();
-    train.args(["train", "paco", "-q", "--epochs", "60"]);
+    train.args(["train", "paco", "-q", "--epochs", "40"]);
     let set = [
         "backbone=resnet18",
-        "width=16",
+        "width=8",
         "stem=half",
-        "d=32",
+        "d=16",
         "r=1",
         "lambda_pac=0.1",
         "size=64",
         "batch=12",
-        "evaluate_every=60",
+        "evaluate_every=40",
         "optimiser.kind=adamw",
         "optimiser.weight_decay=0.01",
-        "schedule.rate=0.002",
+        "schedule.rate=0.003",
         "augment.crop.scale=[0.7, 0.9]",
     ];
     train.args(set.iter().flat_map(|set| ["--set", set]));
