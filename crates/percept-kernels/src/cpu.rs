@@ -1,7 +1,7 @@
 //! `Cpu`: the instruction set, the threads and the scratch memory that kernels run with.
 
 use std::io;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use thiserror::Error;
@@ -43,6 +43,8 @@ pub struct Cpu {
     /// Buffers that were given back.
     spares: Mutex<Vec<AlignedBuf>>,
     scratch_bytes: Arc<AtomicUsize>,
+    /// Calls that were numbered.
+    calls: AtomicU64,
 }
 
 impl Cpu {
@@ -61,6 +63,7 @@ impl Cpu {
         let scratch = || Scratch {
             buffer: AlignedBuf::default(),
             total_bytes: Arc::clone(&scratch_bytes),
+            holds: None,
         };
         let pool = Pool::new((1..threads).map(|_| scratch()).collect())?;
         Ok(Cpu {
@@ -72,6 +75,7 @@ impl Cpu {
             staging: Mutex::new(scratch()),
             spares: Mutex::default(),
             scratch_bytes,
+            calls: AtomicU64::new(0),
         })
     }
 
@@ -126,6 +130,11 @@ impl Cpu {
         self.staging.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A number for a call of a kernel, for [`Scratch::floats_of`].
+    pub(crate) fn number_call(&self) -> u64 {
+        self.calls.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// Runs `body(block, scratch)` for every block in `0..blocks`, on all threads, and returns when all are done.
     ///
     /// The number of blocks must follow from shapes only, never from the thread count. Must not be called from within a
@@ -147,11 +156,32 @@ impl Cpu {
 pub struct Scratch {
     buffer: AlignedBuf,
     total_bytes: Arc<AtomicUsize>,
+    /// The call, and its part, that the contents belong to.
+    holds: Option<(u64, usize)>,
 }
 
 impl Scratch {
     /// Several slices of these lengths at once, each starting on a cache line. Their contents are left from earlier use.
     pub fn floats<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
+        self.holds = None;
+        self.slices(lengths)
+    }
+
+    /// As [`Scratch::floats`], for a part of a numbered call, and whether this thread had the same slices for that part just before:
+    /// then their contents are left from it.
+    ///
+    /// Blocks that read the same operand prepare it once a thread in this way. If they shared it, threads would wait for each
+    /// other, and read half of it out of each other's caches.
+    pub(crate) fn floats_of<const N: usize>(
+        &mut self,
+        part: (u64, usize),
+        lengths: [usize; N],
+    ) -> (bool, [&mut [f32]; N]) {
+        let is_left = self.holds.replace(part) == Some(part);
+        (is_left, self.slices(lengths))
+    }
+
+    fn slices<const N: usize>(&mut self, lengths: [usize; N]) -> [&mut [f32]; N] {
         let total = lengths
             .iter()
             .map(|len| len.next_multiple_of(FLOATS_PER_LINE))
@@ -196,6 +226,26 @@ impl Drop for Scratch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a part of a call has put there is left for it, until anybody else asks for memory.
+    #[test]
+    fn scratch_is_kept_for_a_part_of_a_call() {
+        let cpu = Cpu::new(1).unwrap();
+        let (first, second) = (cpu.number_call(), cpu.number_call());
+        let mut scratch = cpu.shared_scratch();
+        let mut is_left = |part, value: f32| {
+            let (is_left, [slice]) = scratch.floats_of(part, [100]);
+            let same = slice[99] == value;
+            slice[99] = value;
+            assert!(!is_left || same);
+            is_left
+        };
+        assert!(!is_left((first, 0), 1.0) && is_left((first, 0), 1.0));
+        assert!(!is_left((first, 1), 2.0) && !is_left((first, 0), 3.0));
+        assert!(!is_left((second, 0), 4.0) && is_left((second, 0), 4.0));
+        let [] = scratch.floats([]);
+        assert!(!scratch.floats_of((second, 0), [100]).0);
+    }
 
     #[test]
     fn absurd_thread_counts_are_refused() {

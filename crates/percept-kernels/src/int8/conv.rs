@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile};
-use super::term::Term;
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun};
+use super::term::{Placed, Term};
 use super::tile::{NO_SUMS, TILE_GROUPS, TILE_ROWS, Tiles};
 use super::weights::{ByteWeights, QuadOrder};
-use crate::aligned::{AlignedBuf, SharedMut};
+use crate::aligned::AlignedBuf;
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
 use crate::gemm::blocking::Parts;
@@ -15,8 +15,7 @@ use crate::gemm::blocking::Parts;
 const GATHERED: usize = 256 * 1024;
 /// Fewest and most panels of a block.
 const PANELS: [usize; 2] = [2, 16];
-/// Blocks to cut a convolution into at least. One with fewer pixel blocks gathers its input once, for all, and is cut by
-/// output channels.
+/// Blocks to cut a convolution into at least. One with fewer pixel blocks is cut by output channels too.
 const BLOCKS: usize = 8;
 /// Fewest output channels of such a block.
 const BLOCK_CHANNELS: usize = 32;
@@ -178,50 +177,29 @@ impl Job<'_> {
         let first = &self.terms[0];
         let all = first.weights.runs(&first.shape);
         let panels = self.runs.map_or(all, <[u32]>::len);
-        let most = (GATHERED / (4 * self.panel_len())).clamp(PANELS[0], PANELS[1]);
-        let panel_blocks = Parts::at_most(most, panels, 1);
         let (groups, rows) = (first.shape.groups, first.shape.group_out());
-        if groups * panel_blocks.count() >= BLOCKS {
-            cpu.parallel(groups * panel_blocks.count(), &|block, scratch| {
-                let (group, block) = (block / panel_blocks.count(), block % panel_blocks.count());
-                let places = panel_blocks.range(block);
-                let [gathered] = scratch.floats([places.len() * self.panel_len()]);
-                self.gather(cpu, group, &places, gathered);
-                self.multiply(cpu, group, 0..rows, &places, gathered);
-            });
-            return;
-        }
+        let most = (GATHERED / (4 * self.panel_len())).clamp(PANELS[0], PANELS[1]);
+        // The pixels of a small map are few lines of the cache: threads that share them would write to each other's lines.
+        let panel_blocks = match groups * panels < BLOCKS {
+            true => 1,
+            false => panels.div_ceil(most),
+        };
+        let panel_blocks = Parts::exactly(panel_blocks, panels, 1);
         let splits = BLOCKS.div_ceil((groups * panel_blocks.count()).max(1));
-        let splits = splits.min(rows.div_ceil(BLOCK_CHANNELS));
+        let splits = splits.min(rows.div_ceil(BLOCK_CHANNELS)).max(1);
         let row_blocks = Parts::exactly(splits, rows, TILE_ROWS);
-        let in_place = (0..panels).all(|panel| {
-            let pixels = self.pixels(panel);
-            let in_place = |term: &Term<'_>, group| term.in_place(group, &pixels).is_some();
-            (0..groups).all(|group| self.terms.iter().all(|term| in_place(term, group)))
-        });
-        let mut shared = cpu.shared_scratch();
-        let places = if in_place { 0 } else { groups * panels };
-        let [gathered] = shared.floats([places * self.panel_len()]);
-        let target = SharedMut::new(gathered);
-        // A region of its own that had nothing to do would only have threads wait for each other.
-        if places > 0 {
-            cpu.parallel(places, &|place, _| {
-                let start = place * self.panel_len();
-                // SAFETY: each panel has its own place.
-                let target = unsafe { target.slice(start..start + self.panel_len()) };
-                let panel = place % panels;
-                self.gather(cpu, place / panels, &(panel..panel + 1), target);
-            });
-        }
-        let gathered = &*gathered;
-        let blocks = row_blocks.count() * panel_blocks.count();
-        cpu.parallel(groups * blocks, &|block, _| {
-            let (group, block) = (block / blocks, block % blocks);
-            let places = panel_blocks.range(block % panel_blocks.count());
-            let rows = row_blocks.range(block / panel_blocks.count());
-            let start = (group * panels + places.start) * self.panel_len();
-            let gathered = gathered.get(start..).unwrap_or_default();
-            self.multiply(cpu, group, rows, &places, gathered);
+        let call = cpu.number_call();
+        let blocks = groups * panel_blocks.count() * row_blocks.count();
+        cpu.parallel(blocks, &|block, scratch| {
+            let (input, row_block) = (block / row_blocks.count(), block % row_blocks.count());
+            let (group, panel_block) = (input / panel_blocks.count(), input % panel_blocks.count());
+            let panels = panel_blocks.range(panel_block);
+            let len = panels.len() * self.panel_len();
+            let (is_gathered, [gathered]) = scratch.floats_of((call, input), [len]);
+            if !is_gathered {
+                self.gather(cpu, group, &panels, gathered);
+            }
+            self.multiply(cpu, group, row_blocks.range(row_block), &panels, gathered);
         });
     }
 
@@ -250,6 +228,29 @@ impl Job<'_> {
         }
     }
 
+    /// Where panels lie, and where they go.
+    fn places<'p>(
+        &'p self,
+        group: usize,
+        panels: &Range<usize>,
+        gathered: &'p [f32],
+    ) -> Vec<PanelPlaces<'p>> {
+        let place = |(index, panel): (usize, usize)| {
+            let pixels = self.pixels(panel);
+            let mut start = index * self.panel_len();
+            let mut inputs = [None; 2];
+            for (term, input) in self.terms.iter().zip(&mut inputs) {
+                *input = Some((term, term.place(group, &pixels, &gathered[start..])));
+                start += term.panel_len();
+            }
+            PanelPlaces {
+                inputs,
+                outputs: PixelRun::of(pixels, self.terms[0].shape.out_pixels()).collect(),
+            }
+        };
+        panels.clone().enumerate().map(place).collect()
+    }
+
     /// Multiplies gathered panels with rows of the weights and finishes the sums.
     fn multiply(
         &self,
@@ -260,17 +261,24 @@ impl Job<'_> {
         gathered: &[f32],
     ) {
         let shape = &self.terms[0].shape;
+        let places = self.places(group, panels, gathered);
         let mut sums = [[NO_SUMS; TILE_GROUPS]; 2];
         let mut row = rows.start;
         while row < rows.end {
             let mut groups = 0;
-            for (index, panel) in panels.clone().enumerate() {
-                let pixels = self.pixels(panel);
-                let mut start = index * self.panel_len();
-                for (term, sums) in self.terms.iter().zip(&mut sums) {
-                    let gathered = gathered.get(start..).unwrap_or_default();
-                    groups = term.multiply(group, row..rows.end, &pixels, gathered, sums);
-                    start += term.panel_len();
+            for (index, panel) in places.iter().enumerate() {
+                // Lines that the next tile writes, and what it adds to them, may be in another thread's cache. One thread alone only
+                // loses time by asking for them.
+                let next = match places.get(index + 1) {
+                    Some(next) => (row, next),
+                    None => (row + TILE_GROUPS * TILE_ROWS, &places[0]),
+                };
+                if cpu.threads() > 1 && next.0 < rows.end {
+                    let channel = group * shape.group_out() + next.0;
+                    self.finish.fetch(channel, shape, &next.1.outputs);
+                }
+                for ((term, input), sums) in panel.inputs.iter().flatten().zip(&mut sums) {
+                    groups = term.multiply(group, row..rows.end, input, sums);
                 }
                 let finish = FinishTile {
                     finish: &self.finish,
@@ -279,11 +287,17 @@ impl Job<'_> {
                     channel: group * shape.group_out() + row,
                     channels: shape.out_channels,
                     out_pixels: shape.out_pixels(),
-                    pixels,
+                    runs: &panel.outputs,
                 };
                 finish.finish(cpu.isa());
             }
             row += groups.max(1) * TILE_ROWS;
         }
     }
+}
+
+/// Where each term has the quads of a panel, and where in the output its pixels go.
+struct PanelPlaces<'a> {
+    inputs: [Option<(&'a Term<'a>, Placed<'a>)>; 2],
+    outputs: Vec<PixelRun>,
 }

@@ -1,6 +1,6 @@
 //! Depthwise convolutions of maps in quads: each channel on its own.
 
-use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile};
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun};
 use super::map::check_input;
 use super::tile::{NO_SUMS, TILE_PIXELS, TILE_ROWS};
 use super::weights::ByteWeights;
@@ -104,7 +104,7 @@ impl Kernel for Row<'_> {
                     tile[lane * TILE_PIXELS + pixel] = sums[lane];
                 }
             }
-            let first = self.map / quads * shape.out_pixels() + self.row * width + first;
+            let run = PixelRun::within(self.map / quads, self.row * width + first, len);
             s.call(FinishTile {
                 finish: self.finish,
                 sums: &[tile],
@@ -112,7 +112,7 @@ impl Kernel for Row<'_> {
                 channel: self.map % quads * 4,
                 channels: shape.out_channels,
                 out_pixels: shape.out_pixels(),
-                pixels: first..first + len,
+                runs: &[run],
             });
         }
     }

@@ -110,14 +110,31 @@ impl<'a> Term<'a> {
         group * per_group..(group + 1) * per_group
     }
 
-    /// Multiplies a panel, in place or gathered, with the first rows of some of the weights; returns how many groups of them.
+    /// Where the quads of a panel lie: in place, or gathered.
+    pub(super) fn place<'p>(
+        &'p self,
+        group: usize,
+        pixels: &Range<usize>,
+        gathered: &'p [f32],
+    ) -> Placed<'p> {
+        let (quads, stride) = match self.in_place(group, pixels) {
+            Some(quads) => (quads, self.shape.in_pixels()),
+            None => (gathered, pixels.len().next_multiple_of(LANES)),
+        };
+        Placed {
+            quads,
+            stride,
+            pixels: pixels.len(),
+        }
+    }
+
+    /// Multiplies a panel with the first rows of some of the weights; returns how many groups of them.
     #[inline(always)]
     pub(super) fn multiply(
         &self,
         group: usize,
         rows: Range<usize>,
-        pixels: &Range<usize>,
-        gathered: &[f32],
+        panel: &Placed<'_>,
         sums: &mut [GroupSums; TILE_GROUPS],
     ) -> usize {
         let weights = self.weights;
@@ -128,22 +145,32 @@ impl<'a> Term<'a> {
         let a = &a[..groups * group_bytes];
         let channel = group * self.shape.group_out() + rows.start;
         let start = &weights.starts[channel..][..groups * TILE_ROWS];
-        let (quads, stride) = match self.in_place(group, pixels) {
-            Some(quads) => (quads, self.shape.in_pixels()),
-            None => (gathered, pixels.len().next_multiple_of(LANES)),
-        };
-        let read = pixels.len().next_multiple_of(READ_TOGETHER);
+        let &Placed {
+            quads,
+            stride,
+            pixels,
+        } = panel;
+        let read = pixels.next_multiple_of(READ_TOGETHER);
         assert!(depth == 0 || quads.len() >= (depth - 1) * stride + read);
         let b = Panel {
             quads: quads.as_ptr().cast(),
             stride,
-            pixels: pixels.len(),
+            pixels,
         };
         // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, the pixels in whole runs, as
         // asserted above, and there are sums for the groups.
         unsafe { tile(depth, a.as_ptr(), b, start.as_ptr(), sums.as_mut_ptr()) };
         groups
     }
+}
+
+/// A panel as tiles read it.
+#[derive(Clone, Copy)]
+pub(super) struct Placed<'a> {
+    quads: &'a [f32],
+    /// Quads from one depth to the next.
+    stride: usize,
+    pixels: usize,
 }
 
 /// Gathers some panels, all of their depth.

@@ -15,7 +15,7 @@ use crate::simd::LANES;
 
 pub(super) use columns::TileRun;
 pub(super) use rows::FinishRows;
-pub(super) use tile::FinishTile;
+pub(super) use tile::{FinishTile, PixelRun};
 
 /// `y = activation(sum · input scale · weight scale + bias + residual)`.
 #[derive(Clone, Copy, Debug)]

@@ -6,15 +6,17 @@ use std::ops::Range;
 use super::wide;
 use super::{Addend, Finish, SharedOutput, read_quads, write_quads};
 use crate::activation::Activation;
+use crate::aligned::LINE_BYTES;
+use crate::conv::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::int8::has_wide;
-use crate::int8::tile::{GroupSums, TILE_PIXELS, TILE_ROWS};
+use crate::int8::tile::{GroupSums, TILE_GROUPS, TILE_PIXELS, TILE_ROWS};
 use crate::isa::{Isa, Kernel};
-use crate::simd::{LANES, Simd};
+use crate::simd::{LANES, Simd, prefetch_read, prefetch_write};
 
 /// Part of a panel: pixels that lie side by side.
 #[derive(Clone, Copy)]
-pub(super) struct PixelRun {
+pub(in crate::int8) struct PixelRun {
     /// First column in the tile.
     pub(super) column: usize,
     pub(super) len: usize,
@@ -24,8 +26,21 @@ pub(super) struct PixelRun {
 }
 
 impl PixelRun {
+    /// Some pixels of one sample, which are a whole panel.
+    pub(in crate::int8) fn within(sample: usize, pixel: usize, len: usize) -> PixelRun {
+        PixelRun {
+            column: 0,
+            len,
+            pixel,
+            sample,
+        }
+    }
+
     /// The runs of a part of the pixels that are numbered over all samples.
-    fn of(pixels: Range<usize>, per_sample: usize) -> impl Iterator<Item = PixelRun> {
+    pub(in crate::int8) fn of(
+        pixels: Range<usize>,
+        per_sample: usize,
+    ) -> impl Iterator<Item = PixelRun> {
         let mut next = pixels.start;
         std::iter::from_fn(move || {
             if next >= pixels.end {
@@ -44,8 +59,33 @@ impl PixelRun {
     }
 }
 
-/// Finishes the tiles of some groups of 4 channels, the first at `channel`, over a panel of pixels that are numbered over all
-/// samples.
+impl Finish<'_> {
+    /// Asks for the lines that tiles of two groups of 4 channels read and write.
+    #[inline(always)]
+    pub(in crate::int8) fn fetch(&self, channel: usize, shape: &ConvShape, runs: &[PixelRun]) {
+        let (SharedOutput::Bytes(y, ..), pixels) = (&self.output, shape.out_pixels()) else {
+            return;
+        };
+        let quads = shape.out_channels.div_ceil(4);
+        let residual = match self.residual {
+            Some(Addend::Bytes(bytes, _)) => bytes.as_ptr(),
+            _ => std::ptr::null(),
+        };
+        for run in runs {
+            for quad in channel / 4..(channel / 4 + TILE_GROUPS).min(quads) {
+                let start = 4 * ((run.sample * quads + quad) * pixels + run.pixel);
+                for byte in (start..start + 4 * run.len).step_by(LINE_BYTES) {
+                    prefetch_write(y.as_mut_ptr().wrapping_add(byte).cast());
+                    if !residual.is_null() {
+                        prefetch_read(residual.wrapping_add(byte).cast());
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Finishes the tiles of some groups of 4 channels, the first at `channel`, over a panel of pixels.
 pub(in crate::int8) struct FinishTile<'a> {
     pub(in crate::int8) finish: &'a Finish<'a>,
     pub(in crate::int8) sums: &'a [GroupSums],
@@ -56,7 +96,8 @@ pub(in crate::int8) struct FinishTile<'a> {
     pub(in crate::int8) channels: usize,
     /// Pixels of a channel.
     pub(in crate::int8) out_pixels: usize,
-    pub(in crate::int8) pixels: Range<usize>,
+    /// The panel.
+    pub(in crate::int8) runs: &'a [PixelRun],
 }
 
 impl FinishTile<'_> {
@@ -71,12 +112,6 @@ impl FinishTile<'_> {
             }
         }
         isa.run(self);
-    }
-
-    /// The parts of the panel that lie side by side.
-    #[inline(always)]
-    pub(super) fn runs(&self) -> impl Iterator<Item = PixelRun> + use<> {
-        PixelRun::of(self.pixels.clone(), self.out_pixels)
     }
 
     /// One of the groups over one of the runs.
@@ -105,7 +140,7 @@ impl Kernel for FinishTile<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        for run in self.runs() {
+        for &run in self.runs {
             for (index, sums) in self.sums.iter().enumerate() {
                 let group = self.group(index, sums, run);
                 let done = group.finish_plain(s);

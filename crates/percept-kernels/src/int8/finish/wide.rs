@@ -66,7 +66,7 @@ impl Bytes<'_> {
     #[target_feature(enable = "avx512f,avx512bw")]
     fn finish<const ADDS: bool>(&self, tile: &FinishTile<'_>, residual: &[i8], scale: f32) {
         let scale = _mm512_set1_ps(scale);
-        for run in tile.runs() {
+        for &run in tile.runs {
             for (g, sums) in tile.sums.iter().enumerate() {
                 let group = tile.group(g, sums, run);
                 let (start, len) = (4 * group.quad_place(), 4 * run.len);
@@ -101,7 +101,7 @@ impl Bytes<'_> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn finish_sum(&self, tile: &FinishTile<'_>) {
-        for run in tile.runs() {
+        for &run in tile.runs {
             for (g, sums) in tile.sums.iter().enumerate() {
                 let group = tile.group(g, sums, run);
                 let Some((sums, factors, bias)) = group.added else {
@@ -130,7 +130,7 @@ impl Bytes<'_> {
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
     fn finish_added(&self, tile: &FinishTile<'_>, residual: &[f32]) {
-        for run in tile.runs() {
+        for &run in tile.runs {
             for (g, sums) in tile.sums.iter().enumerate() {
                 let group = tile.group(g, sums, run);
                 let start = 4 * group.quad_place();
@@ -153,7 +153,7 @@ impl Bytes<'_> {
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn floats<const ADDS: bool>(tile: &FinishTile<'_>, y: &SharedMut<'_, f32>, lowest: f32) {
-    for run in tile.runs() {
+    for &run in tile.runs {
         for (g, sums) in tile.sums.iter().enumerate() {
             let group = tile.group(g, sums, run);
             let scaled = Scaled::new(&group);

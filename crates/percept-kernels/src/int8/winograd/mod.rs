@@ -17,7 +17,7 @@ use super::finish::{ByteEpilogue, ByteOutput, Finish};
 use super::map::check_input;
 use super::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN, WordRuns, WordSums, WordTiles};
 use super::weights::ByteWeights;
-use crate::aligned::{AlignedBuf, FLOATS_PER_LINE, SharedMut};
+use crate::aligned::{AlignedBuf, FLOATS_PER_LINE};
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
 use crate::gemm::blocking::Parts;
@@ -33,9 +33,8 @@ const SPAN: usize = TILE + 2;
 const POSITIONS: usize = SPAN * SPAN;
 /// Groups of output channels whose sums are in the cache at a time.
 const GROUPS: usize = 8;
-/// Panels of tiles from which on each is transformed and multiplied at once. Fewer are transformed beforehand, all of them, and cut by
-/// output channels too.
-const PANELS: usize = 8;
+/// Blocks to cut a convolution into at least. One with fewer panels of tiles is cut by output channels too.
+const BLOCKS: usize = 8;
 
 /// Room between two positions, in numbers of 4 bytes, so that they do not all lie in the same cache sets.
 const POSITION_PADDING: usize = FLOATS_PER_LINE;
@@ -265,41 +264,27 @@ impl Job<'_> {
         let panels = Parts::at_most(WORD_COLUMNS, tiles, WORD_RUN);
         let groups = self.weights.out_channels.div_ceil(TILE_ROWS);
         let chunks = groups.div_ceil(GROUPS);
-        let chunk = |index: usize| Chunk::of(index * GROUPS, groups);
+        let splits = BLOCKS.div_ceil(panels.count().max(1));
+        let chunk_blocks = Parts::exactly(splits, chunks, 1);
         let sums_len = POSITIONS * self.sums_stride();
-        if panels.count() >= PANELS {
-            cpu.parallel(panels.count(), &|panel, scratch| {
-                let tiles = panels.range(panel);
-                let runs = tiles.len().div_ceil(WORD_RUN);
-                let [words, sums] = scratch.floats([runs * run_len / 2, sums_len]);
-                let words: &mut [i16] = bytemuck::cast_slice_mut(words);
+        let call = cpu.number_call();
+        cpu.parallel(panels.count() * chunk_blocks.count(), &|block, scratch| {
+            let panel = block / chunk_blocks.count();
+            let tiles = panels.range(panel);
+            let runs = tiles.len().div_ceil(WORD_RUN);
+            let lengths = [runs * run_len / 2, sums_len];
+            let (is_transformed, [words, sums]) = scratch.floats_of((call, panel), lengths);
+            let words: &mut [i16] = bytemuck::cast_slice_mut(words);
+            if !is_transformed {
                 for (run, target) in words.chunks_exact_mut(run_len).enumerate() {
                     self.transform_input(cpu, run_of(&tiles, run), target);
                 }
-                let places = TileRuns::new(&self.grid, tiles);
-                for index in 0..chunks {
-                    self.compute(cpu, &places, chunk(index), words, sums);
-                }
-            });
-            return;
-        }
-        let mut shared = cpu.shared_scratch();
-        let runs = tiles.div_ceil(WORD_RUN);
-        let [words] = shared.floats([runs * run_len / 2]);
-        let target = SharedMut::new(bytemuck::cast_slice_mut::<f32, i16>(words));
-        cpu.parallel(runs, &|run, _| {
-            // SAFETY: each run has its own place.
-            let target = unsafe { target.slice(run * run_len..(run + 1) * run_len) };
-            self.transform_input(cpu, run_of(&(0..tiles), run), target);
-        });
-        let words: &[i16] = bytemuck::cast_slice(words);
-        // Panels of a chunk follow one another, so that its weights stay in the cache.
-        cpu.parallel(chunks * panels.count(), &|block, scratch| {
-            let tiles = panels.range(block % panels.count());
-            let words = &words[tiles.start / WORD_RUN * run_len..];
-            let [sums] = scratch.floats([sums_len]);
+            }
             let places = TileRuns::new(&self.grid, tiles);
-            self.compute(cpu, &places, chunk(block / panels.count()), words, sums);
+            for index in chunk_blocks.range(block % chunk_blocks.count()) {
+                let chunk = Chunk::of(index * GROUPS, groups);
+                self.compute(cpu, &places, chunk, words, sums);
+            }
         });
     }
 
