@@ -20,21 +20,38 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
 }
 
 /// The algorithm for a convolution whose weights are packed once and kept, and which may scale its input if it is pointwise.
-///
-/// Pixels that are read where they lie save the gathering, which is most where few outputs share it. Measured with AVX-512 on one thread:
-/// 32 to 16 channels on 112x112 0.08 ms against 0.15, 672 to 112 on 14x14 0.118 against 0.142, 256 to 64 on 56x56 0.38 against 0.49, 320
-/// to 1280 on 7x7 0.166 against 0.180; but 64 to 256 on 56x56 0.456 against 0.427, because outputs are turned on their way. Inside of ResNet-50 weights come from memory, which panels ask for early: 2048 to 512 on 7x7 takes 0.58 to 0.65 against 0.59,
-/// 512 to 2048 0.65 against 0.56, 256 to 1024 on 14x14 0.48 against 0.46. Narrower vectors have too few registers for it.
-/// Of larger maps, parts may be skipped, which gathered panels can.
 pub fn choose_for_kept_weights(shape: &ConvShape, mode: Mode, isa: Isa) -> ConvAlgorithm {
-    let pixels = shape.in_pixels();
-    let pays = shape.out_channels <= shape.in_channels || pixels <= 64;
-    let kept_near = shape.weight_len() <= 3 << 18;
-    if isa == Isa::Avx512 && pixels::supports(shape) && pays && kept_near && pixels <= 1 << 14 {
+    // Narrower vectors have too few registers for it.
+    let pays = isa == Isa::Avx512 && pixels::supports(shape) && pixels_pay(shape);
+    if pays {
         ConvAlgorithm::Pixels
     } else {
         choose_algorithm(shape, mode, isa)
     }
+}
+
+/// Pixels that are spread over channels save the gathering, which is most where few outputs share it.
+///
+/// Measured with AVX-512 on one thread: 32 to 16 channels on 112x112 0.08 ms against 0.15, 672 to 112 on 14x14 0.118 against 0.142, 256
+/// to 64 on 56x56 0.38 against 0.49, 320 to 1280 on 7x7 0.166 against 0.180; but 64 to 256 on 56x56 0.456 against 0.427, because outputs
+/// are turned on their way. With weights that come from memory, as inside of ResNet-50: 2048 to 512 on 7x7 0.45 against 0.46 (on two threads
+/// 0.23 against 0.29), 512 to 2048 0.50 against 0.43, 256 to 1024 on 14x14 0.44 against 0.42. Of larger maps, parts may be skipped, which
+/// gathered panels can.
+///
+/// With stride two, against gathered panels and Winograd: 128 to 128 channels on 28x28 0.92 ms, 1.12 and 0.93 (0.52, 0.58 and 0.67 on two
+/// threads; a batch of 8 7.4, 8.9 and 6.0), 256 to 256 on 14x14 0.90, 1.13 and 1.19 (a batch of 8 7.2, 8.4 and 8.0), 512 to 512 on 7x7
+/// 0.97, 1.17 and 3.7 (a batch of 8 7.6, 8.8 and 7.2). Rows must be whole tiles.
+fn pixels_pay(shape: &ConvShape) -> bool {
+    let pixels = shape.in_pixels();
+    if shape.kernel == [1, 1] {
+        let near = shape.weight_len() <= 3 << 18;
+        let few = shape.out_channels <= shape.in_channels || pixels <= 64 && near;
+        return shape.stride == [1, 1] && few && pixels <= 1 << 14;
+    }
+    let whole = [7, 8]
+        .iter()
+        .any(|&tile| shape.out_width().is_multiple_of(tile));
+    shape.stride == [2, 2] && whole && tiles(shape) < shape.in_channels.min(shape.out_channels) / 2
 }
 
 /// Winograd where it can be, unless there are too few channels to pay for the transforms.
@@ -50,7 +67,7 @@ pub fn choose_for_kept_weights(shape: &ConvShape, mode: Mode, isa: Isa) -> ConvA
 /// 112x112 0.6 against 1.3.
 fn winograd_tile(shape: &ConvShape) -> ConvAlgorithm {
     let channels = shape.in_channels.min(shape.out_channels);
-    let tiles = shape.batch * shape.out_height().div_ceil(4) * shape.out_width().div_ceil(4);
+    let tiles = tiles(shape);
     if supports(shape, ConvAlgorithm::WinogradStem) && shape.out_channels >= 16 && tiles >= 24 {
         ConvAlgorithm::WinogradStem
     } else if channels < 16 {
@@ -66,6 +83,11 @@ fn winograd_tile(shape: &ConvShape) -> ConvAlgorithm {
     } else {
         ConvAlgorithm::Winograd4
     }
+}
+
+/// Tiles of 4x4 outputs.
+fn tiles(shape: &ConvShape) -> usize {
+    shape.batch * shape.out_height().div_ceil(4) * shape.out_width().div_ceil(4)
 }
 
 /// Whether an algorithm can compute a convolution.

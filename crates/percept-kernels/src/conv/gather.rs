@@ -242,7 +242,7 @@ impl Run {
 
 /// Fills whole vectors with floats `stride` apart, the first at `start`; those that are not in `x` are 0.
 #[inline(always)]
-fn read_strided<S: Simd, const STRIDE: usize>(
+pub(super) fn read_strided<S: Simd, const STRIDE: usize>(
     s: S,
     x: &[f32],
     start: usize,

@@ -10,6 +10,7 @@ mod implicit;
 mod into_depthwise;
 mod narrow;
 mod packed;
+mod patches;
 mod pixels;
 mod pooled;
 mod shape;

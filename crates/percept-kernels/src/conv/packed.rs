@@ -100,7 +100,7 @@ impl PackedConv {
             ConvAlgorithm::Narrow => Weights::Narrow(narrow::pack(shape, &filters.to_oihw(shape))),
             ConvAlgorithm::Pixels => Weights::Pixels(PackedChannels::pack(
                 shape.out_channels,
-                shape.in_channels,
+                shape.in_channels * shape.taps(),
                 &filters.to_oihw(shape),
             )),
         };
@@ -404,6 +404,10 @@ mod tests {
             groups: 1,
         };
         compare(&shape, extras);
+        // Rows of whole tiles, several passes over the depth.
+        for width in [14, 28] {
+            compare(&ConvShape { width, ..shape }, extras);
+        }
         compare(
             &ConvShape {
                 in_channels: 400,

@@ -1,18 +1,21 @@
-//! Pointwise convolutions whose pixels are read where they lie: a unit of work is a run of pixels and 32 output channels.
+//! Convolutions whose pixels are spread over vectors of output channels: a unit of work is a run of pixels and 32 channels.
 //!
-//! Nothing is gathered, so it pays where there are few output channels to pay for the gathering, or few pixels to share it.
+//! Pixels of a 1x1 convolution are read where they lie; those that several taps read are copied once for all of them, with
+//! their border ([`Patches`]). So it pays where there are few output channels to pay for the gathering of panels, or few pixels
+//! to share it. What comes next is asked for while pixels are multiplied.
 
 use std::ops::Range;
 
+use super::patches::{CopyPatch, Patches};
 use super::shape::ConvShape;
 use crate::activation::Activation;
-use crate::aligned::SharedMut;
+use crate::aligned::{FLOATS_PER_LINE, SharedMut};
 use crate::cpu::{Cpu, Scratch};
 use crate::epilogue::Epilogue;
 use crate::gemm::blocking::Parts;
 use crate::gemm::pixels::{
-    CHANNELS, ChannelWeights, PackedChannels, PixelRow, Sums, UNIT_CHANNELS, VECTORS, multiply_row,
-    padded_bias, tile_pixels,
+    Ahead, CHANNELS, ChannelWeights, PackedChannels, PixelRow, PixelTaps, Pixels, Sums,
+    UNIT_CHANNELS, VECTORS, multiply_row, padded_bias, tile_pixels,
 };
 use crate::simd::channels::{Compute, OnChannels, TURNED, Turn};
 
@@ -22,10 +25,21 @@ const RUN: usize = 112;
 const SMALL: usize = 1 << 17;
 /// Most depth of a pass: its weights stay there too.
 const DEPTH: usize = 192;
+/// Channels that are copied at a time.
+const COPIED: usize = 64;
+/// Floats of weights, and of a sample's input, that are no longer near when they are read again: asking for less costs more than
+/// it gains.
+const FAR_WEIGHTS: usize = 1 << 17;
+const FAR_INPUT: usize = 1 << 19;
 
 /// Whether a convolution can be computed here.
 pub(super) fn supports(shape: &ConvShape) -> bool {
-    shape.kernel == [1, 1] && shape.stride == [1, 1] && shape.padding == [0, 0] && shape.groups == 1
+    shape.groups == 1 && shape.stride[1] <= 2
+}
+
+/// Whether pixels are read where they lie.
+fn in_place(shape: &ConvShape) -> bool {
+    shape.kernel == [1, 1] && shape.stride == [1, 1] && shape.padding == [0, 0]
 }
 
 /// Convolves; lengths were checked.
@@ -38,104 +52,224 @@ pub(super) fn conv2d(
     epilogue: Epilogue<'_>,
     y: &mut [f32],
 ) {
-    let plane = shape.in_pixels();
-    let runs = Parts::at_most(RUN, plane, 1);
-    let blocks = shape.out_channels.div_ceil(UNIT_CHANNELS);
     let y = SharedMut::new(y);
-    // Runs before blocks: threads that have the upper and the lower half of a map have so in the next layer.
-    let units = shape.batch * runs.count() * blocks;
-    let small = y.len() * shape.in_channels < SMALL;
-    let parts = if small { 1 } else { units };
-    let compute = |index: usize, scratch: &mut Scratch| {
-        let (place, block) = (index / blocks, index % blocks);
-        let (sample, run) = (place / runs.count(), runs.range(place % runs.count()));
-        let inputs = sample * shape.in_channels..(sample + 1) * shape.in_channels;
-        cpu.isa().run_widened(Compute {
-            work: Unit {
-                shape,
-                weights,
-                x: &x[inputs.start * plane..inputs.end * plane],
-                scale: input_scale.map(|scale| &scale[inputs]),
-                epilogue,
-                y: &y,
-                sample,
-                block,
-                run,
-            },
-            scratch,
+    if in_place(shape) {
+        let runs = Parts::at_most(RUN, shape.out_pixels(), 1);
+        let source = Source::Input {
+            x,
+            scale: input_scale,
+        };
+        let job = Job {
+            shape,
+            weights,
+            epilogue,
+            y: &y,
+            runs,
+            source,
+        };
+        return job.run(cpu, 0..shape.batch);
+    }
+    let runs = Parts::at_most(RUN, shape.out_pixels(), shape.out_width());
+    let patches = Patches::new(shape, runs.longest() / shape.out_width());
+    let taps = &patches.offsets();
+    let mut shared = cpu.shared_scratch();
+    let [copies] = shared.floats([runs.count() * patches.len()]);
+    let inputs = shape.in_channels;
+    // Sample by sample, so that copies are read while they are near.
+    for sample in 0..shape.batch {
+        let copy = CopyPatch {
+            patches: &patches,
+            x: &x[sample * inputs * shape.in_pixels()..][..inputs * shape.in_pixels()],
+            scale: input_scale.map(|scale| &scale[sample * inputs..][..inputs]),
+        };
+        let target = SharedMut::new(&mut *copies);
+        let parts = Parts::at_most(COPIED, inputs, 1);
+        cpu.parallel(runs.count() * parts.count(), &|index, _| {
+            let (run, channels) = (index / parts.count(), parts.range(index % parts.count()));
+            let place = run * patches.len() + channels.start * patches.channel_len();
+            // SAFETY: each run and channel has its own place.
+            let to = unsafe { target.slice(place..place + channels.len() * patches.channel_len()) };
+            let first_row = runs.range(run).start / shape.out_width();
+            cpu.isa().run(copy.of(first_row, channels, to));
         });
-    };
-    cpu.parallel(parts, &|part, scratch| {
-        let units = part * units / parts..(part + 1) * units / parts;
-        units.for_each(|unit| compute(unit, scratch));
-    });
+        let source = Source::Copies {
+            patches: &patches,
+            copies,
+            taps,
+        };
+        let job = Job {
+            shape,
+            weights,
+            epilogue,
+            y: &y,
+            runs,
+            source,
+        };
+        job.run(cpu, sample..sample + 1);
+    }
+}
+
+/// A convolution on its way.
+struct Job<'a> {
+    shape: &'a ConvShape,
+    weights: &'a PackedChannels,
+    epilogue: Epilogue<'a>,
+    y: &'a SharedMut<'a, f32>,
+    /// Runs of a sample's output pixels.
+    runs: Parts,
+    source: Source<'a>,
+}
+
+/// Where pixels are read.
+enum Source<'a> {
+    /// The input of all samples.
+    Input {
+        x: &'a [f32],
+        scale: Option<&'a [f32]>,
+    },
+    /// Copies for the runs of one sample, and where taps lie in one.
+    Copies {
+        patches: &'a Patches,
+        copies: &'a [f32],
+        taps: &'a [usize],
+    },
+}
+
+impl Job<'_> {
+    fn run(&self, cpu: &Cpu, samples: Range<usize>) {
+        let blocks = self.blocks();
+        // Runs before blocks: threads that have the upper and the lower half of a map have so in the next layer.
+        let units = samples.len() * self.runs.count() * blocks;
+        let small = self.y.len() * self.shape.in_channels * self.shape.taps() < SMALL;
+        let parts = if small { 1 } else { units };
+        cpu.parallel(parts, &|part, scratch| {
+            for unit in part * units / parts..(part + 1) * units / parts {
+                let (place, block) = (unit / blocks, unit % blocks);
+                let work = Unit {
+                    job: self,
+                    sample: samples.start + place / self.runs.count(),
+                    run: place % self.runs.count(),
+                    pixels: self.runs.range(place % self.runs.count()),
+                    block,
+                };
+                cpu.isa().run_widened(Compute {
+                    work,
+                    scratch: &mut *scratch,
+                });
+            }
+        });
+    }
+
+    fn blocks(&self) -> usize {
+        self.shape.out_channels.div_ceil(UNIT_CHANNELS)
+    }
 }
 
 /// Some pixels of some output channels.
 struct Unit<'a> {
-    shape: &'a ConvShape,
-    weights: &'a PackedChannels,
-    /// The sample's.
-    x: &'a [f32],
-    scale: Option<&'a [f32]>,
-    epilogue: Epilogue<'a>,
-    y: &'a SharedMut<'a, f32>,
+    job: &'a Job<'a>,
     sample: usize,
+    /// Its number, and the pixels that it has.
+    run: usize,
+    pixels: Range<usize>,
     block: usize,
-    run: Range<usize>,
 }
 
 impl OnChannels for Unit<'_> {
     #[inline(always)]
     fn compute<C: Turn>(&self, c: C, scratch: &mut Scratch) {
-        let (plane, depth) = (self.shape.in_pixels(), self.shape.in_channels);
-        let (vectors, weights) = self.weights.block(self.block);
-        let width = vectors * CHANNELS;
-        let vector_len = (self.run.len() + TURNED) * CHANNELS;
-        let whole = self
-            .run
-            .len()
-            .is_multiple_of(tile_pixels::<C>(self.run.len()));
-        let pass = if whole { DEPTH } else { depth };
+        let shape = self.job.shape;
+        match self.job.source {
+            Source::Input { x, scale } => {
+                let (plane, inputs) = (shape.in_pixels(), shape.in_channels);
+                let first = self.sample * inputs;
+                let sample = &x[first * plane..(first + inputs) * plane];
+                let row = |part: &Range<usize>| PixelRow {
+                    x: sample[part.start * plane + self.pixels.start..].as_ptr(),
+                    stride: plane,
+                    depth: part.len(),
+                };
+                let scale = scale.map(|scale| &scale[first..first + inputs]);
+                let near = (sample.as_ptr(), plane);
+                let rows = (self.pixels.len(), 0);
+                self.convolve::<C, _, 1>(c, row, rows, near, scale, scratch);
+            }
+            Source::Copies {
+                patches,
+                copies,
+                taps,
+            } => {
+                let copy = &copies[self.run * patches.len()..];
+                let row = |part: &Range<usize>| PixelTaps {
+                    x: copy.as_ptr(),
+                    offsets: &taps[part.clone()],
+                };
+                let near = (copy.as_ptr(), patches.channel_len());
+                let rows = (shape.out_width(), patches.row_stride());
+                match shape.stride[1] {
+                    1 => self.convolve::<C, _, 1>(c, row, rows, near, None, scratch),
+                    _ => self.convolve::<C, _, 2>(c, row, rows, near, None, scratch),
+                }
+            }
+        }
+    }
+}
+
+impl Unit<'_> {
+    /// Convolves the unit's pixels. `first_row` tells where the pixels of its first row lie, for a part of the depth; rows have
+    /// this many pixels, and are this far apart. `near` tells where the first channel lies, and how long channels are.
+    #[inline(always)]
+    fn convolve<C: Turn, X: Pixels, const STEP: usize>(
+        &self,
+        c: C,
+        first_row: impl Fn(&Range<usize>) -> X,
+        (width, row_stride): (usize, usize),
+        near: (*const f32, usize),
+        scale: Option<&[f32]>,
+        scratch: &mut Scratch,
+    ) {
+        let (job, pixels) = (self.job, self.pixels.len());
+        let depth = job.shape.in_channels * job.shape.taps();
+        let (vectors, weights) = job.weights.block(self.block);
+        let row_len = vectors * CHANNELS;
+        let vector_len = (pixels + TURNED) * CHANNELS;
+        let whole = width.is_multiple_of(tile_pixels::<C>(width));
+        let pass = if whole { DEPTH.min(depth) } else { depth };
         let [sums, scaled] = scratch.floats([VECTORS * vector_len, pass * UNIT_CHANNELS]);
-        let bias = padded_bias(self.epilogue.bias, self.block);
+        let bias = padded_bias(job.epilogue.bias, self.block);
         for start in (0..depth).step_by(pass) {
             let part = start..(start + pass).min(depth);
-            let mut weights = &weights[part.start * width..part.end * width];
-            if let Some(scale) = self.scale {
-                scale_rows(c, weights, &scale[part.clone()], width, scaled);
-                weights = scaled;
+            let mut part_weights = &weights[part.start * row_len..part.end * row_len];
+            let ahead = self.ahead(&part, depth, part_weights, near);
+            if let Some(scale) = scale {
+                scale_rows(c, part_weights, &scale[part.clone()], row_len, scaled);
+                part_weights = scaled;
             }
-            let row = PixelRow {
-                x: self.x[part.start * plane + self.run.start..].as_ptr(),
-                stride: plane,
-                depth: part.len(),
-            };
-            let weights = ChannelWeights {
-                weights,
-                vectors,
-                sums: match start {
-                    0 => Sums::Begin(&bias),
-                    _ => Sums::GoOn,
-                },
-            };
-            // SAFETY: the run's pixels lie within the channels' planes, and there is room for their sums.
-            unsafe {
-                multiply_row::<C, _, 1>(
-                    c,
-                    &row,
-                    self.run.len(),
-                    weights,
-                    sums.as_mut_ptr(),
-                    vector_len,
-                )
-            };
+            let rows = pixels / width;
+            let mut row = first_row(&part);
+            for index in 0..rows {
+                let weights = ChannelWeights {
+                    weights: part_weights,
+                    vectors,
+                    sums: match start {
+                        0 => Sums::Begin(&bias),
+                        _ => Sums::GoOn,
+                    },
+                    ahead: ahead.map(|ahead| ahead.part(index, rows, index * width)),
+                };
+                // SAFETY: the pixels of all rows lie within the input or the copy, and there is room for their sums.
+                unsafe {
+                    let to = sums.as_mut_ptr().add(index * width * CHANNELS);
+                    multiply_row::<C, _, STEP>(c, &row, width, weights, to, vector_len);
+                }
+                row.advance(row_stride);
+            }
         }
         for v in 0..vectors {
             let sums = &sums[v * vector_len..][..vector_len];
-            for first in (0..self.run.len()).step_by(TURNED) {
+            for first in (0..pixels).step_by(TURNED) {
                 let sums = &sums[first * CHANNELS..][..TURNED * CHANNELS];
-                match self.epilogue.activation {
+                match job.epilogue.activation {
                     // Spelled out, so that the common ones have no match inside.
                     Activation::Identity => self.write_out(c, v, sums, first, Activation::Identity),
                     Activation::Relu => self.write_out(c, v, sums, first, Activation::Relu),
@@ -144,9 +278,71 @@ impl OnChannels for Unit<'_> {
             }
         }
     }
-}
 
-impl Unit<'_> {
+    /// What to ask for while a part of the depth is multiplied: the weights and channels behind it, in the end the output, and
+    /// before another run begins its pixels.
+    #[inline(always)]
+    fn ahead(
+        &self,
+        part: &Range<usize>,
+        depth: usize,
+        weights: &[f32],
+        (channels, channel_len): (*const f32, usize),
+    ) -> Option<Ahead> {
+        let (shape, job) = (self.job.shape, self.job);
+        let far_weights = shape.weight_len() >= FAR_WEIGHTS;
+        let far_input = shape.in_channels * shape.in_pixels() >= FAR_INPUT;
+        if !far_weights && !far_input {
+            return None;
+        }
+        let last_part = part.end == depth;
+        let last_block = self.block + 1 == job.blocks();
+        let next_weights = match last_part && last_block {
+            true => job.weights.block(0).1.as_ptr(),
+            false => weights.as_ptr().wrapping_add(weights.len()),
+        };
+        let plane = shape.out_pixels();
+        let runs = job.runs.count();
+        let (mut next_channel, mut next_channels, mut next_run) = (0, 0, None);
+        match job.source {
+            Source::Copies { .. } => {
+                next_channel = if last_part {
+                    0
+                } else {
+                    part.end / shape.taps()
+                };
+                next_channels = part.len().div_ceil(shape.taps());
+            }
+            Source::Input { .. } if !far_input || !last_block => {}
+            Source::Input { .. } if self.run + 1 < runs => {
+                next_run = Some(self.pixels.len());
+            }
+            Source::Input { .. } if self.sample + 1 < shape.batch => {
+                next_run = Some(shape.in_channels * plane - self.pixels.start);
+            }
+            Source::Input { .. } => {}
+        }
+        let channel = self.block * UNIT_CHANNELS;
+        let start = (self.sample * shape.out_channels + channel) * plane + self.pixels.start;
+        // What is written of a small map is near.
+        let outputs = match last_part && far_input {
+            true => (shape.out_channels - channel).min(UNIT_CHANNELS),
+            false => 0,
+        };
+        let next_weights_len = if far_weights { weights.len() } else { 0 };
+        Some(Ahead {
+            lines: [
+                (next_weights, next_weights_len / FLOATS_PER_LINE),
+                (
+                    channels.wrapping_add(next_channel * channel_len),
+                    next_channels * channel_len / FLOATS_PER_LINE,
+                ),
+            ],
+            pixels: next_run,
+            output: (job.y.as_mut_ptr().wrapping_add(start), plane, outputs),
+        })
+    }
+
     /// Writes up to 16 pixels of a vector of channels, the first of them `first` in the run.
     #[inline(always)]
     fn write_out<C: Turn>(
@@ -157,12 +353,13 @@ impl Unit<'_> {
         first: usize,
         activation: Activation,
     ) {
-        let shape = self.shape;
-        let count = (self.run.len() - first).min(TURNED);
+        let (shape, epilogue) = (self.job.shape, &self.job.epilogue);
+        let count = (self.pixels.len() - first).min(TURNED);
         let channel = self.block * UNIT_CHANNELS + vector * CHANNELS;
         let channels = (shape.out_channels - channel).min(CHANNELS);
-        let plane = shape.in_pixels();
-        let start = (self.sample * shape.out_channels + channel) * plane + self.run.start + first;
+        let plane = shape.out_pixels();
+        let start =
+            (self.sample * shape.out_channels + channel) * plane + self.pixels.start + first;
         let mut values = [c.splat(0.0); TURNED];
         for i in 0..TURNED {
             values[i] = c.read(&sums[i * CHANNELS..]);
@@ -177,10 +374,10 @@ impl Unit<'_> {
             let mut value = turned[channel];
             // SAFETY: the pixels lie within the planes of these channels, which no other unit has; the residual is as long.
             unsafe {
-                let y = self.y.as_mut_ptr().add(at);
-                if let Some(residual) = self.epilogue.residual {
+                let y = self.job.y.as_mut_ptr().add(at);
+                if let Some(residual) = epilogue.residual {
                     value = c.add(value, c.load_first(residual.as_ptr().add(at), count));
-                } else if self.epilogue.residual_in_place {
+                } else if epilogue.residual_in_place {
                     value = c.add(value, c.load_first(y, count));
                 }
                 c.store_first(y, count, activation.apply(c, value));

@@ -163,7 +163,7 @@ pub enum ConvAlgorithm {
     Depthwise,
     /// Four output channels at most: one input channel after the other is added to a band of sums.
     Narrow,
-    /// A 1x1 convolution of stride 1 whose pixels are read where they lie.
+    /// Pixels are spread over vectors of output channels, read where they lie, or under all taps from one copy.
     Pixels,
 }
 

@@ -3,8 +3,9 @@
 //! A pixel's number is spread over a vector and multiplied with the weights of 16 channels, so that pixels need no packing, and sums
 //! are the channels of a pixel, side by side. That suits maps of a few pixels, and whoever wants channels side by side.
 
-use crate::simd::LANES;
+use crate::aligned::{AlignedBuf, FLOATS_PER_LINE};
 use crate::simd::channels::Channels;
+use crate::simd::{LANES, prefetch_read_l2, prefetch_write};
 
 /// Channels of a vector.
 pub(crate) const CHANNELS: usize = 2 * LANES;
@@ -17,7 +18,7 @@ pub(crate) const UNIT_CHANNELS: usize = VECTORS * CHANNELS;
 /// filled up with zeros.
 #[derive(Debug)]
 pub struct PackedChannels {
-    packed: Vec<f32>,
+    packed: AlignedBuf,
     depth: usize,
     channels: usize,
 }
@@ -26,16 +27,17 @@ impl PackedChannels {
     /// Packs weights [channels, depth].
     pub(crate) fn pack(channels: usize, depth: usize, weight: &[f32]) -> PackedChannels {
         assert_eq!(weight.len(), channels * depth, "length of the weights");
-        let mut packed = Vec::with_capacity(channels.next_multiple_of(CHANNELS) * depth);
+        let mut packed = AlignedBuf::zeroed_floats(channels.next_multiple_of(CHANNELS) * depth);
+        let mut rows = packed.floats_mut();
         for block in 0..channels.div_ceil(UNIT_CHANNELS) {
             let first = block * UNIT_CHANNELS;
             let width = vectors_of(channels, block) * CHANNELS;
-            for step in 0..depth {
-                let row = (first..first + width).map(|channel| match channel < channels {
-                    true => weight[channel * depth + step],
-                    false => 0.0,
-                });
-                packed.extend(row);
+            let (block, others) = rows.split_at_mut(width * depth);
+            rows = others;
+            for (step, row) in block.chunks_exact_mut(width).enumerate() {
+                for (channel, to) in (first..channels).zip(row) {
+                    *to = weight[channel * depth + step];
+                }
             }
         }
         PackedChannels {
@@ -60,13 +62,13 @@ impl PackedChannels {
         let start = block * UNIT_CHANNELS * self.depth;
         (
             vectors,
-            &self.packed[start..][..vectors * CHANNELS * self.depth],
+            &self.packed.floats()[start..][..vectors * CHANNELS * self.depth],
         )
     }
 
     /// Bytes held.
     pub fn bytes(&self) -> usize {
-        size_of_val(&self.packed[..])
+        self.packed.len()
     }
 }
 
@@ -92,6 +94,8 @@ pub(crate) trait Pixels {
     /// # Safety
     /// The step is below the depth.
     unsafe fn first(&self, step: usize) -> *const f32;
+    /// Goes on to the row that lies `floats` further.
+    fn advance(&mut self, floats: usize);
 }
 
 /// Pixels whose channels are a plane apart.
@@ -111,6 +115,10 @@ impl Pixels for PixelRow {
         // SAFETY: the step is below the depth.
         unsafe { self.x.add(step * self.stride) }
     }
+    #[inline(always)]
+    fn advance(&mut self, floats: usize) {
+        self.x = self.x.wrapping_add(floats);
+    }
 }
 
 /// Pixels whose numbers lie at these offsets.
@@ -129,6 +137,10 @@ impl Pixels for PixelTaps<'_> {
         // SAFETY: the step is below the depth.
         unsafe { self.x.add(*self.offsets.get_unchecked(step)) }
     }
+    #[inline(always)]
+    fn advance(&mut self, floats: usize) {
+        self.x = self.x.wrapping_add(floats);
+    }
 }
 
 /// What sums begin with.
@@ -140,6 +152,49 @@ pub(crate) enum Sums<'a> {
     GoOn,
 }
 
+/// Cache lines to ask for while a row of pixels is multiplied: what comes next, so that it is near by then.
+#[derive(Clone, Copy)]
+pub(crate) struct Ahead {
+    /// Addresses, and how many lines from there on.
+    pub(crate) lines: [(*const f32, usize); 2],
+    /// How many floats behind these pixels the next ones lie.
+    pub(crate) pixels: Option<usize>,
+    /// Where this row's first pixel goes, channels a plane apart: (address, plane, channels).
+    pub(crate) output: (*mut f32, usize, usize),
+}
+
+impl Ahead {
+    /// Part `index` of `parts`, whose pixels begin with `first`.
+    #[inline(always)]
+    pub(crate) fn part(&self, index: usize, parts: usize, first: usize) -> Ahead {
+        let (output, plane, channels) = self.output;
+        Ahead {
+            lines: self.lines.map(|(address, count)| {
+                let [start, end] = [index, index + 1].map(|at| at * count / parts);
+                (address.wrapping_add(start * FLOATS_PER_LINE), end - start)
+            }),
+            pixels: self.pixels,
+            output: (output.wrapping_add(first), plane, channels),
+        }
+    }
+
+    /// Asks for what belongs to a step of the depth.
+    #[inline(always)]
+    fn step(&self, step: usize, pixels: *const f32) {
+        for (address, count) in self.lines {
+            if step < count {
+                prefetch_read_l2(address.wrapping_add(step * FLOATS_PER_LINE));
+            }
+        }
+        if let Some(ahead) = self.pixels {
+            prefetch_read_l2(pixels.wrapping_add(ahead));
+        }
+        if step < self.output.2 {
+            prefetch_write(self.output.0.wrapping_add(step * self.output.1));
+        }
+    }
+}
+
 /// Weights `[depth][16 * vectors]`.
 #[derive(Clone, Copy)]
 pub(crate) struct ChannelWeights<'a> {
@@ -147,6 +202,7 @@ pub(crate) struct ChannelWeights<'a> {
     /// 1 or 2.
     pub(crate) vectors: usize,
     pub(crate) sums: Sums<'a>,
+    pub(crate) ahead: Option<Ahead>,
 }
 
 /// Pixels of a tile for a row of `width`: as many as give few and full tiles. The last tile may overlap the one before.
@@ -208,13 +264,24 @@ pub(crate) unsafe fn multiply_row<C: Channels, X: Pixels, const STEP: usize>(
         for_tiles!(C, width, |first, P| {
             let to = to.add(first * CHANNELS);
             let x = first * STEP;
+            let ahead = weights
+                .ahead
+                .map(|ahead| ahead.part(first / P, width / P, first));
             if C::WIDE && weights.vectors == 2 {
-                multiply_tile::<C, X, STEP, P, 2>(c, row, x, (b, stride), bias, to, vector_stride);
+                let b = (b, stride);
+                if let Some(ahead) = ahead {
+                    let ask = |step, pixels| ahead.step(step, pixels);
+                    multiply_tile::<C, X, STEP, P, 2>(c, row, x, b, bias, to, vector_stride, ask);
+                } else {
+                    let ask = |_, _| {};
+                    multiply_tile::<C, X, STEP, P, 2>(c, row, x, b, bias, to, vector_stride, ask);
+                }
             } else {
                 for v in 0..weights.vectors {
-                    let (b, to) = (b.add(v * CHANNELS), to.add(v * vector_stride));
+                    let b = (b.add(v * CHANNELS), stride);
+                    let to = to.add(v * vector_stride);
                     let bias = bias.map(|bias| bias.add(v * CHANNELS));
-                    multiply_tile::<C, X, STEP, P, 1>(c, row, x, (b, stride), bias, to, 0);
+                    multiply_tile::<C, X, STEP, P, 1>(c, row, x, b, bias, to, 0, |_, _| {});
                 }
             }
         });
@@ -222,7 +289,8 @@ pub(crate) unsafe fn multiply_row<C: Channels, X: Pixels, const STEP: usize>(
 }
 
 /// # Safety
-/// As for [`multiply_row`], with P pixels, the first of them `x` floats from the row's, and N vectors.
+/// As for [`multiply_row`], with P pixels, the first of them `x` floats from the row's, and N vectors. `ask` is called in each step with
+/// where its pixels are.
 #[inline(always)]
 unsafe fn multiply_tile<
     C: Channels,
@@ -238,6 +306,7 @@ unsafe fn multiply_tile<
     bias: Option<*const f32>,
     to: *mut f32,
     vector_stride: usize,
+    ask: impl Fn(usize, *const f32),
 ) {
     // SAFETY: as the caller promises.
     unsafe {
@@ -253,6 +322,7 @@ unsafe fn multiply_tile<
         let mut b = weights;
         for step in 0..row.depth() {
             let pixels = row.first(step).add(x);
+            ask(step, pixels);
             let mut columns = [c.splat(0.0); N];
             for v in 0..N {
                 columns[v] = c.load(b.add(v * CHANNELS));

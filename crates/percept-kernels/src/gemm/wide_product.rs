@@ -97,7 +97,13 @@ impl Kernel for MultiplyWide<'_> {
                 } else {
                     Finish::store(tile.as_mut_ptr(), WIDE_COLUMNS)
                 };
-                wide.multiply_tile(part.depth, groups.as_ptr(), left, columns, 0, &finish);
+                let next = match output.bias_axis {
+                    // Rows are output channels: weights, which come from memory where maps are small, tile after tile.
+                    BiasAxis::Rows => groups.as_ptr().wrapping_add(tile_rows * part.depth),
+                    // Rows were packed just before.
+                    BiasAxis::Columns => groups.as_ptr(),
+                };
+                wide.multiply_tile(part.depth, groups.as_ptr(), left, columns, next, &finish);
                 if !straight {
                     for (index, panel) in panels.iter().enumerate() {
                         let tile = &tile[index * TILE_COLUMNS..];

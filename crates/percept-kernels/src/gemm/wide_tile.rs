@@ -68,7 +68,7 @@ impl Finish {
 
 impl Wide {
     /// Multiplies as many groups of four rows, each `[depth][4]`, as [`Columns::groups`] says of `left`, with panels
-    /// `[depth][columns]`. Asks for what follows the groups, `ahead` floats on.
+    /// `[depth][columns]`. Meanwhile asks for as many groups from `next` on.
     ///
     /// # Safety
     /// Readable: the groups, and panels of these widths, which [`Columns::fit`] if there are two. What `finish` names must be
@@ -80,7 +80,7 @@ impl Wide {
         groups: *const f32,
         left: usize,
         columns: Columns,
-        ahead: usize,
+        next: *const f32,
         finish: &Finish,
     ) {
         #[cfg(target_arch = "x86_64")]
@@ -92,11 +92,11 @@ impl Wide {
                 ($groups:literal, $left:literal, $right:literal, $vectors:literal) => {
                     if many {
                         avx512::tile::<$groups, $left, $right, $vectors>(
-                            depth, groups, a, b, ahead, finish,
+                            depth, groups, a, b, next, finish,
                         )
                     } else {
                         avx512::tile::<1, $left, $right, $vectors>(
-                            depth, groups, a, b, ahead, finish,
+                            depth, groups, a, b, next, finish,
                         )
                     }
                 };
@@ -147,14 +147,14 @@ mod avx512 {
         groups: *const f32,
         left: *const f32,
         right: *const f32,
-        ahead: usize,
+        next: *const f32,
         finish: &Finish,
     ) {
         let mut sums: Sums<GROUPS, VECTORS> = [[[_mm512_setzero_ps(); VECTORS]; TILE_ROWS]; GROUPS];
         let whole = depth - depth % STEPS_PER_LINE;
         for first in (0..whole).step_by(STEPS_PER_LINE) {
             for group in 0..GROUPS {
-                prefetch_read(groups.wrapping_add(ahead + (group * depth + first) * TILE_ROWS));
+                prefetch_read(next.wrapping_add((group * depth + first) * TILE_ROWS));
             }
             for step in 0..STEPS_PER_LINE {
                 // SAFETY: the caller gives `depth` steps of all operands.

@@ -98,6 +98,7 @@ impl OnChannels for Unit<'_> {
             weights,
             vectors,
             sums: Sums::Begin(&bias[0]),
+            ahead: None,
         };
         let mut made = (self.band.start * step).saturating_sub(padding_y);
         let mut waiting = 0;

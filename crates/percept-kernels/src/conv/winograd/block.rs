@@ -196,12 +196,14 @@ impl Job<'_> {
         let positions = T::POSITIONS * T::POSITIONS;
         let steps = positions * panels.count() * groups.len();
         let mut prefetchers = self.prefetchers::<T, OUT, IN>(tiles, next_tiles, &groups, steps);
+        let filters_of = |position| self.weights.filters(position, groups.start).as_ptr();
         for position in 0..positions {
-            let filters = self.weights.filters(position, groups.start);
-            let (filters, row_stride) = (filters.as_ptr(), self.buffers.block_tiles);
+            let (filters, row_stride) = (filters_of(position), self.buffers.block_tiles);
+            let next_filters = filters_of((position + 1) % positions);
             let panel_stride = self.buffers.panel_stride;
             for panel in 0..panels.count() {
                 let place = position * self.buffers.v_stride + panel * panel_stride;
+                let last = panel + 1 == panels.count();
                 // SAFETY: V and M hold these panels and rows by the definition of `Buffers`.
                 unsafe {
                     let to = m.add(position * self.buffers.m_stride + panels.tiles(panel).start);
@@ -213,7 +215,8 @@ impl Job<'_> {
                     let (count, fetch) = (groups.len(), &mut prefetchers);
                     match s.wide() {
                         Some(wide) => {
-                            panel.multiply_wide(wide, filters, count, to, row_stride, fetch);
+                            let next = if last { next_filters } else { filters };
+                            panel.multiply_wide(wide, filters, next, count, to, row_stride, fetch);
                         }
                         None => panel.multiply(s, filters, count, to, row_stride, fetch),
                     }

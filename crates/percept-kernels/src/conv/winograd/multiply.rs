@@ -80,7 +80,7 @@ impl Panel {
         }
     }
 
-    /// The same on vectors of 16 floats.
+    /// The same on vectors of 16 floats. Filters are asked for early, those from `next` on after the last of these.
     ///
     /// # Safety
     /// As for [`Panel::multiply`].
@@ -89,6 +89,7 @@ impl Panel {
         self,
         wide: Wide,
         filters: *const f32,
+        next: *const f32,
         groups: usize,
         to: *mut f32,
         row_stride: usize,
@@ -98,16 +99,23 @@ impl Panel {
             panels: [self.values; 2],
             vectors: [self.vectors, 0],
         };
+        let group_len = TILE_ROWS * self.depth;
         let mut group = 0;
         while group < groups {
             let left = groups - group;
+            let count = columns.groups(left);
+            // At least a tile on: all its groups are read at once.
+            let ahead = group * group_len + FILTERS_AHEAD.max(count * group_len);
+            let fetched = match ahead.checked_sub(groups * group_len) {
+                None => filters.wrapping_add(ahead),
+                Some(beyond) => next.wrapping_add(beyond),
+            };
             // SAFETY: the caller vouches for the panel, all groups and rows.
             unsafe {
-                let filters = filters.add(group * TILE_ROWS * self.depth);
+                let filters = filters.add(group * group_len);
                 let finish = Finish::store(to.add(group * TILE_ROWS * row_stride), row_stride);
-                wide.multiply_tile(self.depth, filters, left, columns, FILTERS_AHEAD, &finish);
+                wide.multiply_tile(self.depth, filters, left, columns, fetched, &finish);
             }
-            let count = columns.groups(left);
             for prefetcher in prefetchers.iter_mut() {
                 for _ in 0..count {
                     prefetcher.step();
