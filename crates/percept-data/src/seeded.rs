@@ -5,6 +5,8 @@
 //! the name's hash with the index (a counter-based stream: any sub-range can be made on its own).
 //! What becomes of `u` depends on the last component of the name, on the rank and on the [`Family`].
 
+mod moments;
+
 use std::borrow::Cow;
 use std::collections::HashMap;
 
@@ -20,6 +22,9 @@ pub enum Family {
     /// Weight scales are rounded once from f64, inputs are `(2u - 1) sqrt(3)`, other names `(2u - 1) 0.02`.
     #[default]
     Vision,
+    /// O-MaMa on a backbone that nothing trains: as [`Vision`](Family::Vision), but patches are seen by their moments, and the
+    /// first two blocks' MLPs, which tell patterns apart, weigh as much as what they look at.
+    Untrained,
     /// LCPR: weight scales are computed in f32, inputs are `u` (`50 u` for the range image),
     /// other names `(2u - 1) / sqrt(last dimension)`.
     Lcpr,
@@ -98,6 +103,10 @@ enum Rule {
     Signed(f32),
     /// `(2u - 1) / divisor`
     SignedOver(f32),
+    /// Random sums of a patch's moments.
+    Moments(moments::Patch),
+    /// What takes the mean colour away from the weights of this stream.
+    Centring(Stream),
 }
 
 /// One seeded tensor: its name and shape turned into a stream and a rule.
@@ -129,6 +138,10 @@ impl SeededTensor {
             Rule::SignedOver(divisor) => {
                 self.stream.fill(start, out, |u| (2.0 * u - 1.0) / divisor);
             }
+            Rule::Moments(patch) => patch.fill(self.stream, start as usize, out),
+            Rule::Centring(weights) => {
+                moments::fill_biases(weights, PATCH_PIXELS, start as usize, out);
+            }
         }
     }
 }
@@ -148,11 +161,14 @@ pub fn seeded_values(family: Family, name: &str, shape: &[usize]) -> Vec<f32> {
 }
 
 fn rule(family: Family, name: &str, shape: &[usize]) -> Rule {
+    if let (Family::Untrained, Some(rule)) = (family, untrained_rule(name, shape)) {
+        return rule;
+    }
     if name.starts_with("input.") || name.starts_with("probe.") {
         return match family {
-            Family::Vision => Rule::Signed(3f64.sqrt() as f32),
             Family::Lcpr if name == "input.range" => Rule::Scaled(50.0),
             Family::Lcpr => Rule::Scaled(1.0),
+            _ => Rule::Signed(3f64.sqrt() as f32),
         };
     }
     if name.starts_with("centroids.") {
@@ -163,8 +179,8 @@ fn rule(family: Family, name: &str, shape: &[usize]) -> Rule {
         "weight" if shape.len() >= 2 => {
             let fan_in: usize = shape[1..].iter().product();
             Rule::Signed(match family {
-                Family::Vision => (3.0 / fan_in as f64).sqrt() as f32,
                 Family::Lcpr => (3.0 / fan_in as f32).sqrt(),
+                _ => (3.0 / fan_in as f64).sqrt() as f32,
             })
         }
         "weight" | "running_var" => Rule::Offset {
@@ -178,10 +194,30 @@ fn rule(family: Family, name: &str, shape: &[usize]) -> Rule {
         },
         "num_batches_tracked" => Rule::Zero,
         _ => match family {
-            Family::Vision => Rule::Signed(0.02),
             Family::Lcpr => Rule::SignedOver((shape.last().copied().unwrap_or(1) as f32).sqrt()),
+            _ => Rule::Signed(0.02),
         },
     }
+}
+
+/// Pixels of a patch of DINOv2, which a bias does not tell.
+const PATCH_PIXELS: usize = 14 * 14;
+
+/// What [`Family::Untrained`] does otherwise than [`Family::Vision`].
+fn untrained_rule(name: &str, shape: &[usize]) -> Option<Rule> {
+    let ends = |end: &str| name.ends_with(end);
+    if ends("patch_embed.proj.weight") {
+        return moments::Patch::of_weights(shape).map(Rule::Moments);
+    }
+    if let Some(layer) = name.strip_suffix("patch_embed.proj.bias") {
+        let weights = format!("{layer}patch_embed.proj.weight");
+        return Some(Rule::Centring(Stream::named(&weights)));
+    }
+    let heavy = ends("blocks.0.ls2.gamma") || ends("blocks.1.ls2.gamma");
+    heavy.then_some(Rule::Offset {
+        offset: 0.75,
+        scale: 0.5,
+    })
 }
 
 /// A [`TensorSource`] that makes the declared parameters of a network from their names.
@@ -297,6 +333,27 @@ mod tests {
                 assert_eq!(format!("{value:.6e}"), format!("{expected:.6e}"));
             }
         }
+    }
+
+    #[test]
+    fn an_untrained_backbone_differs_where_it_looks_and_in_its_first_blocks() {
+        let differs = |name: &str, shape: &[usize]| {
+            let [vision, untrained] = [Family::Vision, Family::Untrained]
+                .map(|family| seeded_values(family, name, shape));
+            vision != untrained
+        };
+        assert!(differs("backbone.patch_embed.proj.weight", &[4, 3, 14, 14]));
+        assert!(differs("backbone.patch_embed.proj.bias", &[4]));
+        assert!(differs("backbone.blocks.1.ls2.gamma", &[8]));
+        for same in [
+            "backbone.blocks.11.ls2.gamma",
+            "backbone.blocks.0.ls1.gamma",
+        ] {
+            assert!(!differs(same, &[8]), "{same}");
+        }
+        assert!(!differs("head.mlp.mlp.0.weight", &[8, 8]));
+        // A patch that is no picture is as in any other network.
+        assert!(!differs("patch_embed.proj.weight", &[4, 5, 14, 14]));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use super::lesson::{SMALL_PAIRS, WHOLE_PAIRS};
 use super::report::{REPORT, SMALL_REPORT};
 use super::{FEATURES, MatchHead, Matcher, OMama, POOLS, PairIntake};
+use percept_data::seeded::Family;
+
 use crate::dinov2::DinoV2;
 use crate::zoo::{Entry, Parts};
 use crate::{ChosenSettings, ModelError, Setting};
@@ -87,7 +89,12 @@ pub(crate) static ENTRIES: &[Entry] = &[
         "omama-small",
         "O-MaMa on DINOv2 ViT-S/14, for pictures of 224x224 and 224x392",
         &SMALL,
-        |_, settings| build(settings, SMALL_EGO, SMALL_EXO),
+        |_, settings| {
+            Ok(Parts {
+                family: Family::Untrained,
+                ..build(settings, SMALL_EGO, SMALL_EXO)?
+            })
+        },
     )
     .taught_by(SMALL_PAIRS)
     .studied(SMALL_REPORT)
