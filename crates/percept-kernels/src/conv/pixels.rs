@@ -53,12 +53,7 @@ pub(super) fn conv2d(
     y: &mut [f32],
 ) {
     let y = SharedMut::new(y);
-    if in_place(shape) {
-        let runs = Parts::at_most(RUN, shape.out_pixels(), 1);
-        let source = Source::Input {
-            x,
-            scale: input_scale,
-        };
+    let run = |runs: Parts, source: Source<'_>, samples: Range<usize>| {
         let job = Job {
             shape,
             weights,
@@ -67,7 +62,15 @@ pub(super) fn conv2d(
             runs,
             source,
         };
-        return job.run(cpu, 0..shape.batch);
+        job.run(cpu, samples);
+    };
+    if in_place(shape) {
+        let runs = Parts::at_most(RUN, shape.out_pixels(), 1);
+        let source = Source::Input {
+            x,
+            scale: input_scale,
+        };
+        return run(runs, source, 0..shape.batch);
     }
     let runs = Parts::at_most(RUN, shape.out_pixels(), shape.out_width());
     let patches = Patches::new(shape, runs.longest() / shape.out_width());
@@ -97,15 +100,7 @@ pub(super) fn conv2d(
             copies,
             taps,
         };
-        let job = Job {
-            shape,
-            weights,
-            epilogue,
-            y: &y,
-            runs,
-            source,
-        };
-        job.run(cpu, sample..sample + 1);
+        run(runs, source, sample..sample + 1);
     }
 }
 
