@@ -279,36 +279,18 @@ mod tests {
                 residual: Some(Addend::Floats(&residual)),
                 ..whole
             };
+            let both = |sum: ByteOutput<'_>, by_residual: ByteOutput<'_>| {
+                byte_conv2d_sum(&cpu, shape, &packed, x, term, whole, sum);
+                byte_conv2d(&cpu, shape, &packed, x, apart, by_residual);
+            };
             let mut floats = [vec![f32::NAN; shape.out_len()], vec![0.0; shape.out_len()]];
             let [got, expected] = &mut floats;
-            byte_conv2d_sum(
-                &cpu,
-                shape,
-                &packed,
-                x,
-                term,
-                whole,
-                ByteOutput::Floats(got),
-            );
-            byte_conv2d(&cpu, shape, &packed, x, apart, ByteOutput::Floats(expected));
+            both(ByteOutput::Floats(got), ByteOutput::Floats(expected));
             assert_eq!(got, expected, "{isa}, {threads} threads");
             let mut bytes = [vec![1; byte_len], vec![0; byte_len]];
             let [got, expected] = &mut bytes;
-            byte_conv2d_sum(
-                &cpu,
-                shape,
-                &packed,
-                x,
-                term,
-                whole,
+            both(
                 ByteOutput::Bytes(got, step),
-            );
-            byte_conv2d(
-                &cpu,
-                shape,
-                &packed,
-                x,
-                apart,
                 ByteOutput::Bytes(expected, step),
             );
             assert_eq!(got, expected, "{isa}, {threads} threads");
