@@ -79,7 +79,8 @@ impl ModelArgs {
 
     /// The plan of precisions of its weights, where they are integers.
     pub fn plan(&self) -> Result<Option<PrecisionPlan>> {
-        Chosen::of(find(&self.model)?, &self.config.weights)?.plan(&self.model)
+        let plan = Chosen::of(find(&self.model)?, &self.config.weights)?.plan(&self.model)?;
+        Ok(plan.map(|(plan, _)| plan))
     }
 
     /// The one file with all of its weights, where that is what is named.
@@ -164,21 +165,21 @@ impl<'a> Chosen<'a> {
 
     /// The network with quantisers, where its weights are integers.
     fn quantized(&self, mut model: Model) -> Result<Model> {
-        if let Some(plan) = self.plan(model.name)? {
-            model.graph = plan.quantize(model.graph).map_err(|error| {
-                Fail::usage(format!("the weights are of another network: {error}"))
-            })?;
+        if let Some((plan, weights)) = self.plan(model.name)? {
+            let quantized = plan.quantize(model.graph);
+            model.graph =
+                quantized.map_err(|error| Fail::bad_input(format!("{weights}: {error}")))?;
             // What a lean form computes in its own ops has no quantisers.
             model.lean = None;
         }
         Ok(model)
     }
 
-    /// The plan of precisions that comes with the weights of the whole network.
-    fn plan(&self, name: &str) -> Result<Option<PrecisionPlan>> {
+    /// The plan of precisions that comes with the weights of the whole network, and what these are.
+    fn plan(&self, name: &str) -> Result<Option<(PrecisionPlan, String)>> {
         let plan_of = |weights: &dyn TensorSource| {
             let stored = StoredPlan::of_weights(weights).bad_input()?;
-            Ok(stored.map(|stored| stored.plan()))
+            Ok(stored.map(|stored| (stored.plan(), weights.describe())))
         };
         match self {
             Self::Seeded => Ok(None),

@@ -22,24 +22,46 @@ impl<S: TensorSource> Dequantized<S> {
         Self { source }
     }
 
-    /// The name of a tensor's steps, where it is one of integers that has them.
-    fn steps_of(&self, name: &str) -> Option<String> {
-        if self.source.dtype(name) != Some(DType::I8) {
-            return None;
-        }
-        let steps = format!("{name}{STEP}");
-        self.source.dtype(&steps).map(|_| steps)
+    fn is_integers(&self, name: &str) -> bool {
+        self.source.dtype(name) == Some(DType::I8)
     }
 
     fn is_steps(&self, name: &str) -> bool {
         let base = name.strip_suffix(STEP);
-        base.is_some_and(|base| self.source.dtype(base) == Some(DType::I8))
+        base.is_some_and(|base| self.is_integers(base))
     }
 
-    fn numbers(&self, name: &str, steps: &str) -> Result<Tensor<'_>, WeightError> {
+    /// What is said of a tensor whose integers stand for nothing.
+    fn unusable(&self, name: &str, fault: &str) -> WeightError {
+        let weights = self.source.describe();
+        let message = format!(
+            "{weights}: `{name}` holds integers, and `{name}{STEP}`, what they stand for, {fault}"
+        );
+        WeightError::Source(message.into())
+    }
+
+    /// What the integers of a tensor stand for, checked to be steps.
+    fn steps(&self, name: &str) -> Result<Cow<'_, [f32]>, WeightError> {
+        let steps = format!("{name}{STEP}");
+        match self.source.dtype(&steps) {
+            None => return Err(self.unusable(name, "is missing")),
+            Some(dtype) if !dtype.is_float() => {
+                return Err(self.unusable(name, &format!("is of type {dtype}")));
+            }
+            Some(_) => {}
+        }
+        let steps = self.source.read_f32(&steps)?;
+        let wrong = steps.iter().find(|step| !step.is_finite() || **step < 0.0);
+        match wrong.copied() {
+            Some(wrong) => Err(self.unusable(name, &format!("holds {wrong}"))),
+            None => Ok(steps),
+        }
+    }
+
+    fn numbers(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
         let integers = self.source.read(name)?;
         let values = integers.to_f32();
-        let steps = self.source.read_f32(steps)?;
+        let steps = self.steps(name)?;
         let shape = integers.shape();
         let fits = steps.len() == 1 || shape.first() == Some(&steps.len());
         if !fits {
@@ -69,23 +91,23 @@ impl<S: TensorSource> TensorSource for Dequantized<S> {
     }
 
     fn dtype(&self, name: &str) -> Option<DType> {
-        match self.steps_of(name) {
-            Some(_) => Some(DType::F32),
-            None => self.source.dtype(name),
+        match self.is_integers(name) {
+            true => Some(DType::F32),
+            false => self.source.dtype(name),
         }
     }
 
     fn read(&self, name: &str) -> Result<Tensor<'_>, WeightError> {
-        match self.steps_of(name) {
-            Some(steps) => self.numbers(name, &steps),
-            None => self.source.read(name),
+        match self.is_integers(name) {
+            true => self.numbers(name),
+            false => self.source.read(name),
         }
     }
 
     fn read_f32(&self, name: &str) -> Result<Cow<'_, [f32]>, WeightError> {
-        match self.steps_of(name) {
-            Some(steps) => Ok(self.numbers(name, &steps)?.into_f32()),
-            None => self.source.read_f32(name),
+        match self.is_integers(name) {
+            true => Ok(self.numbers(name)?.into_f32()),
+            false => self.source.read_f32(name),
         }
     }
 
@@ -132,6 +154,40 @@ mod tests {
         assert_eq!(*weights.read_f32("own.step").unwrap(), [3.0]);
         let one = stored(vec![1.0]);
         assert_eq!(*one.read_f32("w").unwrap(), [127.0, -1.0, 2.0, 0.0]);
+    }
+
+    #[test]
+    fn integers_that_stand_for_nothing_are_refused() {
+        for (step, fault) in [
+            (f32::NAN, "holds NaN"),
+            (f32::INFINITY, "holds inf"),
+            (-0.5, "holds -0.5"),
+        ] {
+            let error = stored(vec![1.0, step])
+                .read_f32("w")
+                .unwrap_err()
+                .to_string();
+            assert_eq!(
+                error,
+                format!(
+                    "made by hand: `w` holds integers, and `w.step`, what they stand for, {fault}"
+                )
+            );
+        }
+        let integers = || Tensor::from_values([2], vec![127i8, -1]).unwrap();
+        let alone = [("w", integers())];
+        let other = [
+            ("w", integers()),
+            ("w.step", Tensor::from_values([1], vec![1i32]).unwrap()),
+        ];
+        for (tensors, fault) in [(&alone[..], "is missing"), (&other[..], "is of type i32")] {
+            let tensors = tensors
+                .iter()
+                .map(|(name, tensor)| ((*name).to_owned(), tensor.clone()));
+            let weights = Dequantized::new(MemoryWeights::new("made by hand", tensors));
+            let error = weights.read("w").unwrap_err().to_string();
+            assert!(error.ends_with(fault), "{error}");
+        }
     }
 
     #[test]

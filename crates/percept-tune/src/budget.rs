@@ -34,8 +34,8 @@ impl FromStr for Budget {
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
         match text.split_once('=') {
             Some(("sqnr", db)) => {
-                let db = db.trim_end_matches("dB").trim_end_matches("db");
-                number(db).map(Self::Sqnr).ok_or_else(wrong)
+                let bare = ["dB", "db"].iter().find_map(|unit| db.strip_suffix(unit));
+                number(bare.unwrap_or(db)).map(Self::Sqnr).ok_or_else(wrong)
             }
             Some(("metric", points)) => number(points)
                 .map(|n| Self::Metric(n.abs()))
@@ -196,7 +196,14 @@ mod tests {
         assert_eq!("sqnr=30dB".parse(), Ok(Budget::Sqnr(30.0)));
         assert_eq!("sqnr=28.5".parse(), Ok(Budget::Sqnr(28.5)));
         assert_eq!("metric=-0.5".parse(), Ok(Budget::Metric(0.5)));
-        for wrong in ["30", "sqnr=", "metric=x", "loss=3", "sqnr=nan"] {
+        for wrong in [
+            "30",
+            "sqnr=",
+            "metric=x",
+            "loss=3",
+            "sqnr=nan",
+            "sqnr=30dBdB",
+        ] {
             assert!(wrong.parse::<Budget>().is_err(), "{wrong}");
         }
         assert!(Budget::Metric(0.5).allows(0.4) && !Budget::Metric(0.5).allows(f64::NAN));
