@@ -41,6 +41,18 @@ struct Way {
     plan: PrecisionPlan,
 }
 
+/// The share of the reference's values from which percept's must be within a step of the output's own scale. They are 0.60, 0.87, 1.00,
+/// 0.72, 0.34 and 0.43. Where percept's batch norms and biases are nudged by at most two last bits, about what another order of sums
+/// does, they are as low as 0.51, 0.67, 1.00, 0.55, 0.29 and 0.42, so less than that is more than last bits.
+const WITHIN_A_STEP: [(&str, f64); 6] = [
+    ("conv2d_dynamic_w8a8", 0.46),
+    ("conv2d_static_max_w8a8", 0.62),
+    (FINE, 1.0),
+    ("conv2d_dynamic_w4a8", 0.5),
+    (PARTED, 0.26),
+    ("all_static_max_w8a8", 0.38),
+];
+
 /// The six ways of the reference.
 fn ways(golden: &Golden, graph: &Graph) -> Vec<Way> {
     let dense = layers(graph, false);
@@ -146,14 +158,15 @@ fn sqnr(float: &Outputs, quantized: &Outputs, branch: &str) -> f64 {
 
 /// Sums that differ in their last bit round to neighbours here and there (a step of one input's grid), and twenty layers pass that
 /// on. So two engines may not agree number by number; but they must be nearer to each other than either is to floats, and no
-/// number may be further off than floats ever are.
+/// number may be further off than floats ever are. Returns the share that is within a step of the output's own scale.
 fn check_values(
     way: &str,
     golden: &Golden,
     float: &Outputs,
     quantized: &Outputs,
     names: &[String],
-) {
+) -> f64 {
+    let (mut within, mut all) = (0, 0);
     for name in names {
         let expected = golden.values(&format!("{way}.{name}"));
         let got = quantized.get(name).to_f32().into_owned();
@@ -180,7 +193,13 @@ fn check_values(
         assert!(near, "{way} {name}");
         let step = f64::from(percept_graph::largest_magnitude(&expected)) / 127.0;
         assert!(way != FINE || away.1 <= step, "{way} {name}");
+        let pairs = got.iter().zip(&expected);
+        within += pairs
+            .filter(|(a, b)| f64::from(*a - *b).abs() <= step)
+            .count();
+        all += got.len();
     }
+    within as f64 / all as f64
 }
 
 #[test]
@@ -216,13 +235,17 @@ fn all_ways_of_the_reference() {
             let names = (0..6).flat_map(|head| {
                 ["hm", "center", "dim"].map(|branch| format!("head{head}.{branch}"))
             });
-            check_values(
+            let share = check_values(
                 way.name,
                 whole,
                 &float,
                 &quantized,
                 &names.collect::<Vec<_>>(),
             );
+            println!("{}: {share:.4} within a step", way.name);
+            let least = WITHIN_A_STEP.iter().find(|(name, _)| *name == way.name);
+            let (_, least) = least.expect("a share for each way");
+            assert!(share >= *least, "{}: {share} of {least}", way.name);
         }
     }
 }
