@@ -3,7 +3,7 @@
 //! An example of one sample is a batch of one, so that batches are examples put one behind the other along their first axis.
 //! That is all there is to it for images ([1, 3, H, W] each) and for points ([P, 4] and a count [1] each) alike.
 
-use percept_graph::{Tensor, TensorError};
+use percept_graph::{Graph, Tensor, TensorError};
 use thiserror::Error;
 
 /// The tensors of some samples, by the name of the input that takes each.
@@ -64,6 +64,15 @@ impl Example {
         found.map(|(_, tensor)| tensor)
     }
 
+    /// Those of its tensors that a graph takes.
+    pub fn taken_by(&self, graph: &Graph) -> Vec<(&str, &Tensor<'static>)> {
+        let is_taken = |name: &str| graph.inputs().iter().any(|input| input.name == name);
+        let tensors = self.tensors.iter().filter(|(name, _)| is_taken(name));
+        tensors
+            .map(|(name, tensor)| (name.as_str(), tensor))
+            .collect()
+    }
+
     /// All of them, one behind the other along the first axis of each tensor.
     pub fn batch(examples: Vec<Self>) -> Result<Self, BatchError> {
         let mut examples = examples;
@@ -95,6 +104,24 @@ impl Example {
                 .map(join)
                 .collect::<Result<_, _>>()?,
         })
+    }
+
+    /// At most `count` samples, the first ones; every tensor has a row for each.
+    pub fn first(self, count: usize) -> Self {
+        if self.samples <= count {
+            return self;
+        }
+        let tensors = self.tensors.into_iter().map(|(name, tensor)| {
+            let mut shape = tensor.shape().to_vec();
+            let kept = tensor.bytes().len() / self.samples * count;
+            shape[0] = count;
+            let kept = Tensor::new(tensor.dtype(), shape, tensor.bytes()[..kept].to_vec());
+            (name, kept.expect("whole rows"))
+        });
+        Self {
+            samples: count,
+            tensors: tensors.collect(),
+        }
     }
 
     fn names(&self) -> Vec<&str> {
@@ -166,6 +193,11 @@ mod tests {
         };
         let batch = Example::batch(vec![image(1.0), image(2.0)]).unwrap();
         assert_eq!(batch.get("image").unwrap().shape(), [2, 3, 1, 1]);
+        assert_eq!(
+            batch.clone().first(1),
+            Example::of_one([("image", image(1.0).tensors[0].1.clone())])
+        );
+        assert_eq!(batch.clone().first(2), batch);
         assert_eq!(Example::batch(Vec::new()).unwrap().samples, 0);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use percept_data::seeded::Family;
 use percept_data::{BatchError, Datum, Example, Sample, SampleError};
-use percept_graph::{DType, Graph, GraphError, Input, Tensor};
+use percept_graph::{DType, Dim, Graph, GraphError, Input, Tensor};
 use percept_kernels::Cpu;
 use thiserror::Error;
 
@@ -194,6 +194,19 @@ impl Model {
         let sizes = sizes.map_err(|error| unusable(sample, error))?;
         let samples = sizes.get("N").copied().unwrap_or(1);
         Ok(Example { samples, tensors })
+    }
+
+    /// At most `count` samples of an example, its first ones, where each input has a row for each of them. Elsewhere, as with points of
+    /// several clouds, all of it.
+    pub fn first(&self, example: Example, count: usize) -> Example {
+        let by_sample = |input: &Input| {
+            let dims = &self.graph.value(input.value).ty.shape;
+            dims.first() == Some(&Dim::symbol("N"))
+        };
+        match self.graph.inputs().iter().all(by_sample) {
+            true => example.first(count),
+            false => example,
+        }
     }
 
     /// A tensor in the type of its input: f32, or whole numbers where it counts.

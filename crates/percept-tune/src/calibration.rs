@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use percept_data::safetensors::{Safetensors, write_safetensors};
-use percept_data::{FileError, TensorSource as _};
+use percept_data::{Example, FileError, TensorSource as _};
 use percept_engine::{Program, is_contraction};
 use percept_graph::{Graph, Tensor, ValueId};
 
@@ -41,16 +41,18 @@ impl Calibration {
         }
     }
 
-    /// Runs a network on a sample and watches. A number that is none is an error which names the layer and the sample.
+    /// Runs a network on a sample, or several at once, and watches. A number that is none is an error which names the layer and the
+    /// sample.
     pub fn watch(
         &mut self,
         program: &mut Program,
-        inputs: &[(&str, &Tensor<'_>)],
+        example: &Example,
         sample: &str,
     ) -> Result<(), TuneError> {
+        let inputs = example.taken_by(program.graph());
         let mut seen = vec![false; self.histograms.len()];
         let mut wrong: Option<(String, u64)> = None;
-        program.run_observed(inputs, &mut |node, values| {
+        program.run_observed(&inputs, &mut |node, values| {
             let Some(&at) = self.of_value.get(&node.inputs[0]) else {
                 return;
             };
@@ -65,7 +67,7 @@ impl Calibration {
                 wrong = Some((node.name.clone(), count));
             }
         })?;
-        self.samples += 1;
+        self.samples += example.samples as u64;
         match wrong {
             None => Ok(()),
             Some((layer, count)) => Err(TuneError::NotANumber {
@@ -97,8 +99,13 @@ impl Calibration {
         path.to_string_lossy().ends_with(ENDING)
     }
 
-    /// Writes all histograms of `network`.
-    pub fn write(&self, path: &Path, network: &str) -> Result<(), FileError> {
+    /// Writes all histograms of `network`, with what else there is to say.
+    pub fn write(
+        &self,
+        path: &Path,
+        network: &str,
+        metadata: impl IntoIterator<Item = (String, String)>,
+    ) -> Result<(), FileError> {
         let count = self.histograms.len();
         let bins: Vec<i64> = self
             .histograms
@@ -129,13 +136,14 @@ impl Calibration {
             (name.to_owned(), tensor)
         });
         let layers = serde_json::to_string(&self.of_layer).expect("names and numbers are JSON");
-        let metadata = [
+        let own = [
             (NETWORK, network.to_owned()),
             (SAMPLES, self.samples.to_string()),
             (LAYERS, layers),
         ];
-        let metadata = metadata.map(|(key, value)| (key.to_owned(), value));
-        write_safetensors(path, &tensors, &BTreeMap::from(metadata))
+        let own = own.map(|(key, value)| (key.to_owned(), value));
+        let metadata = metadata.into_iter().chain(own).collect();
+        write_safetensors(path, &tensors, &metadata)
     }
 
     /// Reads the histograms of `network` back.
@@ -259,7 +267,8 @@ mod tests {
         let mut program = Program::new(graph, Arc::new(Ones), cpu, Options::default());
         for sample in samples {
             let x = Tensor::from_values([1, 2, sample.len() / 8, 4], sample.clone()).unwrap();
-            calibration.watch(&mut program, &[("x", &x)], "picture 7")?;
+            let example = Example::of_one([("x", x)]);
+            calibration.watch(&mut program, &example, "picture 7")?;
         }
         Ok(calibration)
     }
@@ -296,7 +305,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = Calibration::beside(&folder.path().join("net.safetensors"));
         assert!(Calibration::is_named(&path));
-        calibration.write(&path, "net").unwrap();
+        calibration.write(&path, "net", []).unwrap();
         let again = Calibration::read(&path, "net").unwrap();
         assert_eq!(again.of("left"), calibration.of("left"));
         assert_eq!(again.samples(), 1);

@@ -90,16 +90,8 @@ impl Subject<'_> {
         program: &mut Program,
         sample: &Example,
     ) -> Result<Vec<(String, Tensor<'static>)>, TuneError> {
-        let inputs = self.inputs(sample);
+        let inputs = sample.taken_by(self.graph);
         Ok(program.run(&inputs)?.to_tensors())
-    }
-
-    fn inputs<'e>(&self, sample: &'e Example) -> Vec<(&'e str, &'e Tensor<'static>)> {
-        let is_taken = |name: &str| self.graph.inputs().iter().any(|input| input.name == name);
-        let tensors = sample.tensors.iter().filter(|(name, _)| is_taken(name));
-        tensors
-            .map(|(name, tensor)| (name.as_str(), tensor))
-            .collect()
     }
 
     /// The outputs that noise is told of: those in floats that no op of the network's own selects, such as boxes.
@@ -155,7 +147,7 @@ impl Subject<'_> {
         let Some(sample) = self.samples.first() else {
             return Err(TuneError::NoSamples);
         };
-        let inputs = self.inputs(sample);
+        let inputs = sample.taken_by(self.graph);
         let [first, second] = plans;
         let mut programs = [self.program(first)?, self.program(second)?];
         let mut recordings = [Recording::default(), Recording::default()];

@@ -153,6 +153,24 @@ fn another_calibrator_needs_no_second_pass() {
         2,
         &["the calibration is of `resnet18`, not of `resnet34`"],
     );
+    let mut other = percept();
+    other.args([
+        "quantize",
+        "resnet18",
+        "--set",
+        "width=16",
+        "--set",
+        "classes=5",
+    ]);
+    other.args(["--weights", "seeded", "--size", "32", "--calibrate"]);
+    assert_fails(
+        other
+            .arg(&kept)
+            .arg("--to")
+            .arg(folder.path().join("x.safetensors")),
+        2,
+        &["width=16 contradicts", "which is of width=8"],
+    );
 }
 
 #[test]
@@ -284,6 +302,140 @@ fn folders_inside_folders_calibrate() {
     );
     let made_by = record["made_by"].as_str().unwrap();
     assert!(made_by.contains("over 2 samples"), "{made_by}");
+}
+
+/// What is wrong with samples, targets and budgets is one line and an exit code, before anything is computed or written.
+#[test]
+fn samples_and_targets_that_do_not_fit_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let inside = |name: &str| folder.path().join(name).display().to_string();
+    std::fs::write(inside("notes.txt"), "hello").unwrap();
+    image(&folder.path().join("stripes.png"));
+    std::fs::create_dir(inside("empty")).unwrap();
+    let (to, notes, stripes) = (
+        inside("x.safetensors"),
+        inside("notes.txt"),
+        inside("stripes.png"),
+    );
+    let (nowhere, empty) = (inside("nowhere/x.safetensors"), inside("empty"));
+    let cases: [(&[&str], i32, &[&str]); 6] = [
+        (
+            &["--calibrate", &notes, "--to", &to],
+            3,
+            &["notes.txt", "not an image"],
+        ),
+        (
+            &["--calibrate", &empty, "--to", &to],
+            3,
+            &["empty", "no .jpg or .png"],
+        ),
+        // The folder that is not there is told first.
+        (&["--calibrate", &empty, "--to", &nowhere], 3, &["nowhere"]),
+        (&["--to", &empty], 3, &["empty", "directory"]),
+        (&["--budget", "sqnr=many", "--to", &to], 2, &["sqnr=30dB"]),
+        (&["--samples", "0", "--to", &to], 2, &["--samples"]),
+    ];
+    for (more, code, words) in cases {
+        let mut command = percept();
+        command.arg("quantize").args(SMALL).args(["--size", "32"]);
+        assert_fails(command.args(more), code, words);
+    }
+    // Pictures for a network of points.
+    let mut lidar = percept();
+    lidar.args([
+        "quantize",
+        "centerpoint-small",
+        "--calibrate",
+        &stripes,
+        "--to",
+        &to,
+    ]);
+    assert_fails(&mut lidar, 3, &["stripes.png", "not a known point format"]);
+    assert!(!Path::new(&to).exists());
+}
+
+/// Bytes that flipped in a file of integers: in the plan, or in what integers stand for.
+#[test]
+fn damaged_files_of_integers_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let whole = quantize(folder.path(), "small.safetensors", &["--layers", "dense"]);
+    let whole = std::fs::read(whole).unwrap();
+    let torn = folder.path().join("torn.safetensors");
+    let fails = |bytes: &[u8], words: &[&str]| {
+        std::fs::write(&torn, bytes).unwrap();
+        let mut run = percept();
+        assert_fails(
+            run.args(["run", "resnet18", "--weights"]).arg(&torn),
+            3,
+            words,
+        );
+    };
+    // Names and numbers of as many characters, so that everything stays in its place.
+    let with = |old: &str, new: &str| {
+        assert_eq!(old.len(), new.len());
+        let at = whole.windows(old.len()).position(|at| at == old.as_bytes());
+        let at = at.unwrap_or_else(|| panic!("no {old}"));
+        [&whole[..at], new.as_bytes(), &whole[at + old.len()..]].concat()
+    };
+    let bits = |name: &str, digit: &str| {
+        let key = format!(r#"{name}\":"#);
+        with(&format!("{key}8"), &format!("{key}{digit}"))
+    };
+    let of_weights = ["torn.safetensors: the plan", "weights of 0 bits"];
+    fails(&bits("weight_bits", "0"), &of_weights);
+    let of_inputs = ["torn.safetensors: the plan", "inputs of 1 bits"];
+    fails(&bits("input_bits", "1"), &of_inputs);
+    fails(
+        &bits("input_bits", "-"),
+        &["its plan of precisions is damaged"],
+    );
+    let unknown = with(r#"fc\":{\"weight_bits"#, r#"fk\":{\"weight_bits"#);
+    fails(
+        &unknown,
+        &["torn.safetensors: the plan", "`fk`", "no such scope"],
+    );
+    let unmeasured = with(r#"amax\":1"#, r#"amax\":-"#);
+    fails(&unmeasured, &["torn.safetensors"]);
+    let without_steps = with(r#""conv1.weight.step""#, r#""conv1.weight.stop""#);
+    let missing = ["torn.safetensors", "`conv1.weight.step`", "is missing"];
+    fails(&without_steps, &missing);
+    for length in [0, 7, 100, whole.len() / 2, whole.len() - 1] {
+        fails(&whole[..length], &["torn.safetensors"]);
+    }
+}
+
+/// A file of tensors holds as many samples as its first axis says, and `--samples` and `--measured` count those.
+#[test]
+fn a_batch_in_a_file_is_as_many_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, count: usize| {
+        let values = (0..count * 3 * 32 * 32).map(|at| (at / (3 * 32 * 32)) as f32 / 8.0);
+        let shape = [count, 3, 32, 32];
+        let tensor = percept_graph::Tensor::from_values(shape, values.collect::<Vec<f32>>());
+        let tensors = [("image".to_owned(), tensor.unwrap())];
+        let path = folder.path().join(name);
+        percept_data::safetensors::write_safetensors(&path, &tensors, &Default::default()).unwrap();
+        path
+    };
+    let [eight, none] = [file("eight.safetensors", 8), file("none.safetensors", 0)];
+    let on = |path: &Path, more: &[&str]| {
+        let mut command = percept();
+        command.arg("quantize").args(SMALL).args(["--size", "32"]);
+        command.arg("--calibrate").arg(path).args(more);
+        command.arg("--to").arg(folder.path().join("x.safetensors"));
+        command
+    };
+    let text = stdout(&mut on(&eight, &[]));
+    assert!(text.contains("max over 8 samples"), "{text}");
+    assert!(text.contains("ranges from 8 images"), "{text}");
+    assert!(text.contains("noise on 2 samples"), "{text}");
+    let text = stdout(&mut on(&eight, &["--samples", "3", "--measured", "5"]));
+    assert!(text.contains("max over 3 samples"), "{text}");
+    assert!(text.contains("noise on 3 samples"), "{text}");
+    // The first three are at most a quarter.
+    let record = json(&mut on(&eight, &["--samples", "3"]));
+    assert_eq!(record["plan"][0]["amax"], 0.25);
+    assert_fails(&mut on(&none, &[]), 3, &["no samples to calibrate on"]);
 }
 
 /// A channel of weights that are all zero, and an input that is: neither has a range, and both stay zero.

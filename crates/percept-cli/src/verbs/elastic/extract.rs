@@ -137,11 +137,7 @@ fn measure(
             .into_iter()
             .map(|index| Ok(model.example(&cpu, &source.sample(index)?)?));
         let examples = batch(model, examples.collect::<Result<Vec<_>>>()?)?;
-        let inputs = model.graph.inputs().iter();
-        let inputs: Vec<(&str, &Tensor<'_>)> = inputs
-            .filter_map(|input| Some((input.name.as_str(), examples.get(&input.name)?)))
-            .collect();
-        calibration.add(&inputs)?;
+        calibration.add(&examples.taken_by(&model.graph))?;
         bar.inc(examples.samples as u64);
     }
     bar.finish_and_clear();

@@ -273,11 +273,7 @@ impl Describer {
         example: &percept_data::Example,
         position: Option<[f64; 2]>,
     ) -> Result<(Place, Sample)> {
-        let inputs = self.model.graph.inputs().iter();
-        let inputs: Vec<(&str, &Tensor<'_>)> = inputs
-            .filter_map(|input| Some((input.name.as_str(), example.get(&input.name)?)))
-            .collect();
-        let outputs = self.program.run(&inputs)?;
+        let outputs = self.program.run(&example.taken_by(&self.model.graph))?;
         let outputs: Vec<(&str, Tensor<'_>)> = outputs
             .iter()
             .map(|(name, tensor)| (name, tensor.borrowed()))

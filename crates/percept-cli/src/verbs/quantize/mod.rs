@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use clap::ValueEnum;
 use percept_data::Example;
+use percept_data::safetensors::SafetensorsWriter;
 use percept_engine::{PrecisionPlan, RoundedWeights};
 use percept_graph::{Per, WeightGrid, WeightSource};
 use percept_models::{Card, Model};
@@ -212,6 +213,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         let message = "these weights are quantised already";
         return Err(Fail::usage(message).hint("quantise the floats that they were made of"));
     }
+    if let Some(path) = target {
+        // A folder that takes no file is told before the work.
+        SafetensorsWriter::create(path)?;
+    }
     let weights = args.model.load(&model, common)?;
     let recipe = args.recipe();
     let Watched {
@@ -251,6 +256,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         calibration: calibration.as_ref(),
         found: &found,
         noise: &noise,
+        measured: count(&measured),
         written: written.as_ref(),
     }))
 }
@@ -349,7 +355,7 @@ fn write(
     let bytes = bytes.map_err(blame)?;
     let calibration = calibration.map(|calibration| {
         let beside = Calibration::beside(path);
-        calibration.write(&beside, model.name)?;
+        calibration.write(&beside, model.name, [card.metadata()])?;
         Ok::<_, Fail>(beside)
     });
     Ok(Written {
@@ -377,3 +383,8 @@ pub fn blame(error: TuneError) -> Fail {
 
 /// Examples in memory for measuring.
 type Measured = Vec<Example>;
+
+/// The samples of all of them.
+fn count(examples: &[Example]) -> usize {
+    examples.iter().map(|example| example.samples).sum()
+}

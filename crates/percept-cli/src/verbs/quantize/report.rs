@@ -24,6 +24,8 @@ pub struct Told<'a> {
     pub calibration: Option<&'a Calibration>,
     pub found: &'a Found,
     pub noise: &'a [(String, Noise)],
+    /// Samples that it was measured on.
+    pub measured: usize,
     pub written: Option<&'a Written>,
 }
 
@@ -79,7 +81,7 @@ fn summary(told: &Told<'_>) -> String {
     let _ = writeln!(
         text,
         "signal to noise on {} samples: {:.1} dB{}",
-        told.args.measured,
+        told.measured,
         total.sqnr_db(),
         match noise.len() {
             0 | 1 => String::new(),

@@ -1,17 +1,18 @@
 //! Samples to calibrate on, and the metric that judges a plan.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use percept_data::{Sample, SampleError, Samples};
 use percept_engine::{PrecisionPlan, Program, RoundedWeights};
-use percept_graph::{Tensor, WeightSource};
-use percept_models::Model;
+use percept_graph::WeightSource;
 use percept_models::lesson::{Better, Lesson};
+use percept_models::{Card, Model, zoo};
 use percept_samples::{OpenOptions, open};
 use percept_train::{EvaluationOptions, evaluate_graph};
 use percept_tune::{Calibration, Recipe, Subject, TuneError};
 
-use super::{Args, Measured, blame};
+use super::{Args, Measured, blame, count};
 use crate::fail::{Fail, Result};
 use crate::inputs::{note_left_out, unit};
 use crate::options::Common;
@@ -37,10 +38,10 @@ pub fn watch(
     common: &Common,
 ) -> Result<Watched> {
     let kept = match args.calibrate.as_slice() {
-        [only] if only.part.is_none() && Calibration::is_named(&only.path) => {
-            let calibration = Calibration::read(&only.path, model.name).map_err(blame)?;
-            Some((calibration, only.path.display().to_string()))
-        }
+        [only] if only.part.is_none() && Calibration::is_named(&only.path) => Some((
+            read_kept(&only.path, model)?,
+            only.path.display().to_string(),
+        )),
         _ => None,
     };
     let cpu = common.cpu()?;
@@ -57,14 +58,13 @@ pub fn watch(
     };
     let samples = open(model, given, &options)?;
     if samples.is_empty() {
-        return Err(Fail::bad_input("there are no samples to calibrate on")
-            .hint("--calibrate names files or a folder of them"));
+        return Err(no_samples());
     }
-    let wanted = samples.len().min(args.samples as usize);
     let watches = recipe.needs_calibration() && kept.is_none();
-    let taken = match watches {
-        true => wanted,
-        false => wanted.min(args.measured as usize),
+    let [at_most, measured_at_most] = [args.samples, args.measured].map(|count| count as usize);
+    let wanted = match watches {
+        true => at_most,
+        false => at_most.min(measured_at_most),
     };
     let mut calibration = Calibration::new(&model.graph);
     let mut program = Program::new(
@@ -73,28 +73,32 @@ pub fn watch(
         common.cpu()?,
         args.engine.options(),
     );
-    let mut measured = Vec::new();
-    let bar = progress::bar(common, taken, "calibrating");
-    for index in 0..taken {
+    let mut measured = Measured::new();
+    let mut taken = 0;
+    let bar = progress::bar(common, wanted.min(samples.len()), "calibrating");
+    for index in 0..samples.len() {
+        if taken >= wanted {
+            break;
+        }
         let sample = samples.sample(index)?;
         note_left_out(&sample, common);
-        let example = model.example(&cpu, &sample)?;
+        // A file of tensors may hold several samples.
+        let example = model.first(model.example(&cpu, &sample)?, wanted - taken);
+        taken += example.samples;
         if watches {
-            let inputs: Vec<(&str, &Tensor<'_>)> = model
-                .graph
-                .inputs()
-                .iter()
-                .filter_map(|input| Some((input.name.as_str(), example.get(&input.name)?)))
-                .collect();
-            let watched = calibration.watch(&mut program, &inputs, &sample.name);
+            let watched = calibration.watch(&mut program, &example, &sample.name);
             watched.map_err(blame)?;
         }
-        if measured.len() < args.measured as usize {
-            measured.push(example);
+        let missing = measured_at_most.saturating_sub(count(&measured));
+        if missing > 0 {
+            measured.push(model.first(example, missing));
         }
         bar.inc(1);
     }
     bar.finish_and_clear();
+    if taken == 0 {
+        return Err(no_samples());
+    }
     let source = match (&kept, args.calibrate.is_empty()) {
         (Some((_, path)), _) => path.clone(),
         (None, true) => format!("{taken} {} that percept made", unit(model)),
@@ -109,6 +113,33 @@ pub fn watch(
         measured,
         source,
     })
+}
+
+/// The histograms of a file, which must be of this network with these settings.
+fn read_kept(path: &Path, model: &Model) -> Result<Calibration> {
+    let calibration = Calibration::read(path, model.name).map_err(blame)?;
+    let Some(card) = Card::read(path)? else {
+        return Ok(calibration);
+    };
+    let settings = Card::of(model, Vec::new()).settings;
+    let weighty = zoo::find(model.name)?.settings.iter();
+    for name in weighty.filter(|s| !s.is_of_run).map(|s| s.name) {
+        if let (Some(found), Some(asked)) = (card.settings.get(name), settings.get(name))
+            && found != asked
+        {
+            let path = path.display();
+            let message = format!("{name}={asked} contradicts {path}, which is of {name}={found}");
+            return Err(
+                Fail::usage(message).hint("histograms of one network say nothing of another")
+            );
+        }
+    }
+    Ok(calibration)
+}
+
+fn no_samples() -> Fail {
+    Fail::bad_input("there are no samples to calibrate on")
+        .hint("--calibrate names files or a folder of them")
 }
 
 /// The network's own metric on its test samples, for plans.

@@ -187,11 +187,7 @@ impl Runner<'_> {
 
     /// Runs a batch, and tells, draws and saves what it gave.
     fn answer(&mut self, inputs: &Example, samples: &[Sample], of: usize) -> Result<()> {
-        let taken = self.model.graph.inputs();
-        let named: Vec<(&str, &Tensor<'_>)> = taken
-            .iter()
-            .filter_map(|input| Some((input.name.as_str(), inputs.get(&input.name)?)))
-            .collect();
+        let named = inputs.taken_by(&self.model.graph);
         let common = self.common;
         let outputs = common.watch("runs", || self.program.run(&named))?;
         let outputs: Vec<(&str, Tensor<'_>)> = outputs

@@ -160,13 +160,8 @@ fn calibrate(
     for index in 0..training.len().min(measured.calibrated) {
         let sample = training.sample(index)?;
         let example = model.example(&cpu, &sample)?;
-        let inputs: Vec<(&str, &percept_graph::Tensor<'_>)> = graph
-            .inputs()
-            .iter()
-            .filter_map(|input| Some((input.name.as_str(), example.get(&input.name)?)))
-            .collect();
         calibration
-            .watch(&mut program, &inputs, &sample.name)
+            .watch(&mut program, &example, &sample.name)
             .map_err(blame_tuning)?;
         first.get_or_insert(example);
     }
