@@ -1,6 +1,10 @@
 //! Weights as integers: one file that every verb takes, ranges from samples, and clear words about what does not fit.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use assert_cmd::cargo::CommandCargoExt;
 
 use crate::asking::{assert_fails, json, stdout};
 use crate::{NEAR, image, percept};
@@ -402,6 +406,32 @@ fn damaged_files_of_integers_are_told() {
     for length in [0, 7, 100, whole.len() / 2, whole.len() - 1] {
         fails(&whole[..length], &["torn.safetensors"]);
     }
+}
+
+/// An interrupt ends a calibration, and leaves nothing that looks like a file of weights.
+#[test]
+#[cfg(unix)]
+fn an_interrupted_calibration_leaves_nothing() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::cargo_bin("percept").unwrap();
+    command
+        .arg("quantize")
+        .args(SMALL)
+        .args(["--samples", "1000000"]);
+    command.arg("--to").arg(folder.path().join("x.safetensors"));
+    let mut child = command.stderr(Stdio::piped()).spawn().unwrap();
+    // The weights are loaded, so it has begun.
+    let mut told = BufReader::new(child.stderr.take().unwrap());
+    told.read_line(&mut String::new()).unwrap();
+    let interrupt = Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status();
+    assert!(interrupt.unwrap().success());
+    let ended = child.wait().unwrap();
+    assert_eq!(ended.signal(), Some(2), "{ended}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 /// A file of tensors holds as many samples as its first axis says, and `--samples` and `--measured` count those.
