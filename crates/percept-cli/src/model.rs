@@ -10,7 +10,7 @@ use percept_data::{
     Assembled, LoadError, LoadReport, ModelWeights, Sliced, TensorSource, open_weights,
 };
 use percept_engine::PrecisionPlan;
-use percept_graph::{Slicing, WeightSource};
+use percept_graph::{Graph, Slicing, WeightSource};
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Model, ModelError, Settings};
 use percept_samples::Given;
@@ -169,8 +169,12 @@ impl<'a> Chosen<'a> {
             let quantized = plan.quantize(model.graph);
             model.graph =
                 quantized.map_err(|error| Fail::bad_input(format!("{weights}: {error}")))?;
-            // What a lean form computes in its own ops has no quantisers.
-            model.lean = None;
+            // What a lean form computes in its own ops has no quantisers: it serves where those layers are floats.
+            let is_whole = |lean: &Graph| {
+                PrecisionPlan::of_graph(lean) == PrecisionPlan::of_graph(&model.graph)
+            };
+            model.lean = model.lean.and_then(|lean| plan.quantize(lean).ok());
+            model.lean = model.lean.filter(is_whole);
         }
         Ok(model)
     }

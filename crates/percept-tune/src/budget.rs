@@ -1,5 +1,6 @@
 //! The layers that gain most for what they cost, within what may be lost.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -71,21 +72,52 @@ pub struct Spent {
     pub trials: usize,
 }
 
-/// Layers by what `gain` says they gain for the noise that they bring, as many as `measure` finds within the budget. The number is
-/// found by bisection, so that the same figures give the same plan.
+/// Layers that are taken or left together.
+struct Unit<'a> {
+    layers: Vec<&'a LayerSensitivity>,
+    gain: f64,
+    /// What they gain for the noise that they bring.
+    worth: f64,
+}
+
+impl<'a> Unit<'a> {
+    fn new(
+        layers: Vec<&'a LayerSensitivity>,
+        gain: &impl Fn(&LayerSensitivity) -> f64,
+    ) -> Unit<'a> {
+        let noise = |layer: &&LayerSensitivity| 10f64.powf(-layer.network_db / 10.0).max(1e-12);
+        let gain: f64 = layers.iter().map(|layer| gain(layer)).sum();
+        let noise: f64 = layers.iter().map(noise).sum();
+        Unit {
+            layers,
+            gain,
+            worth: gain / noise,
+        }
+    }
+}
+
+fn layers_of<'a>(units: &[Unit<'a>]) -> impl Iterator<Item = &'a LayerSensitivity> {
+    units.iter().flat_map(|unit| unit.layers.iter().copied())
+}
+
+/// Layers by what `gain` says they gain for the noise that they bring, as many as `measure` finds within the budget; those of a unit
+/// together. The number is found by bisection, so that the same figures give the same plan.
 pub fn within_budget(
     layers: &[LayerSensitivity],
     gain: impl Fn(&LayerSensitivity) -> f64,
     budget: Budget,
     mut measure: impl FnMut(&PrecisionPlan) -> Result<f64, TuneError>,
 ) -> Result<Spent, TuneError> {
-    let (mut paying, idle): (Vec<_>, Vec<_>) = layers.iter().partition(|layer| gain(layer) > 0.0);
-    let noise = |layer: &LayerSensitivity| 10f64.powf(-layer.network_db / 10.0).max(1e-12);
-    let worth = |layer: &LayerSensitivity| gain(layer) / noise(layer);
-    paying.sort_by(|a, b| worth(b).total_cmp(&worth(a)).then(a.name.cmp(&b.name)));
+    let mut units: BTreeMap<usize, Vec<&LayerSensitivity>> = BTreeMap::new();
+    for layer in layers {
+        units.entry(layer.unit).or_default().push(layer);
+    }
+    let units = units.into_values().map(|layers| Unit::new(layers, &gain));
+    let (mut paying, idle): (Vec<_>, Vec<_>) = units.partition(|unit| unit.gain > 0.0);
+    let name = |unit: &Unit<'_>| unit.layers[0].name.clone();
+    paying.sort_by(|a, b| b.worth.total_cmp(&a.worth).then(name(a).cmp(&name(b))));
     let plan_of = |count: usize| {
-        let taken = paying[..count].iter();
-        taken.fold(PrecisionPlan::new(), |plan, layer| {
+        layers_of(&paying[..count]).fold(PrecisionPlan::new(), |plan, layer| {
             plan.with(&layer.name, layer.grids)
         })
     };
@@ -112,8 +144,9 @@ pub fn within_budget(
         }
     }
     let (count, measured) = best;
-    let names = |layers: &[&LayerSensitivity]| -> Vec<String> {
-        layers.iter().map(|layer| layer.name.clone()).collect()
+    let names = |units: &[Unit<'_>]| -> Vec<String> {
+        let layers = layers_of(units);
+        layers.map(|layer| layer.name.clone()).collect()
     };
     Ok(Spent {
         plan: plan_of(count),
@@ -131,8 +164,9 @@ mod tests {
 
     use super::*;
 
-    fn layer(name: &str, saved_ms: f64, network_db: f64) -> LayerSensitivity {
+    fn layer(unit: usize, name: &str, saved_ms: f64, network_db: f64) -> LayerSensitivity {
         LayerSensitivity {
+            unit,
             name: name.to_owned(),
             kind: "Conv2d",
             grids: Quantization::dynamic(8),
@@ -165,10 +199,10 @@ mod tests {
     #[test]
     fn layers_that_gain_most_for_their_noise_are_taken_first() {
         let layers = [
-            layer("noisy", 5.0, 20.0),
-            layer("cheap", 1.0, 50.0),
-            layer("slow", -1.0, 60.0),
-            layer("big", 6.0, 40.0),
+            layer(0, "noisy", 5.0, 20.0),
+            layer(1, "cheap", 1.0, 50.0),
+            layer(2, "slow", -1.0, 60.0),
+            layer(3, "big", 6.0, 40.0),
         ];
         let spend = |db: f64| {
             let measure = |plan: &PrecisionPlan| Ok(measured(&layers, plan));
@@ -189,6 +223,22 @@ mod tests {
         let nothing = spend(90.0);
         assert!(nothing.taken.is_empty() && nothing.plan.is_float());
         assert_eq!(spend(30.0).taken, spend(30.0).taken);
+    }
+
+    /// What floats compute in one step is not torn apart for a layer of it that gains.
+    #[test]
+    fn layers_of_a_unit_are_taken_or_left_together() {
+        let layers = [
+            layer(7, "fused", 4.0, 60.0),
+            layer(7, "torn", -5.0, 60.0),
+            layer(8, "pair", 3.0, 60.0),
+            layer(8, "of two", -1.0, 60.0),
+        ];
+        let measure = |plan: &PrecisionPlan| Ok(measured(&layers, plan));
+        let gain = LayerSensitivity::saved_ms;
+        let spent = within_budget(&layers, gain, Budget::Sqnr(30.0), measure).unwrap();
+        assert_eq!(spent.taken, ["pair", "of two"]);
+        assert_eq!(spent.without_gain, ["fused", "torn"]);
     }
 
     #[test]

@@ -15,6 +15,7 @@ mod noise;
 mod recipe;
 mod sensitivity;
 mod stored;
+mod times;
 
 pub use budget::{Budget, Spent, within_budget};
 pub use calibration::Calibration;
@@ -25,3 +26,4 @@ pub use noise::{Noise, noise_of};
 pub use recipe::{Layers, Recipe, Scheme};
 pub use sensitivity::{LayerSensitivity, Subject, outlier_advice, sensitivity};
 pub use stored::{PLAN_KEY, StoredPlan, write_quantized};
+pub use times::BothMs;

@@ -4,10 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use percept_data::Example;
-use percept_engine::{Options, PrecisionPlan, Program, Quantization, Recording, RoundedWeights};
-use percept_graph::{
-    Graph, INPUT_QUANTIZER, Node, Op, Operator, Tensor, ValueSource, WeightSource,
-};
+use percept_engine::{Options, PrecisionPlan, Program, Quantization, RoundedWeights};
+use percept_graph::{Graph, Node, Op, Operator, Tensor, ValueSource, WeightSource};
 use percept_kernels::Cpu;
 
 use crate::recipe::Scheme;
@@ -40,7 +38,10 @@ pub struct LayerSensitivity {
     pub own_db: f64,
     /// Signal to noise at the network's outputs, all of them together.
     pub network_db: f64,
-    /// Milliseconds that it takes in floats, as part of the whole network.
+    /// Layers of the same number are one step in floats or in integers: they gain or lose together, and share their times by their
+    /// weights.
+    pub unit: usize,
+    /// Milliseconds that it takes in floats, as part of the whole network, with what is computed in the same step.
     pub float_ms: f64,
     /// The same in integers, with its quantiser, when all layers are.
     pub integer_ms: f64,
@@ -65,8 +66,6 @@ impl LayerSensitivity {
 const NOISY_DB: f64 = 30.0;
 /// Decibels that make a remedy worth naming.
 const WORTH_DB: f64 = 3.0;
-/// Runs behind each time.
-const TIMED_RUNS: usize = 5;
 
 impl Subject<'_> {
     /// A program of the network under a plan.
@@ -140,49 +139,6 @@ impl Subject<'_> {
             .for_each(|(_, noise)| total.join(noise));
         Ok(total)
     }
-
-    /// The shortest time of each layer under both plans, in milliseconds, its quantiser included; runs take turns, so that a busy
-    /// machine is busy for both. A quantiser that several layers share is counted at the first of them, whose name it bears.
-    fn times(&self, plans: [&PrecisionPlan; 2]) -> Result<[BTreeMap<String, f64>; 2], TuneError> {
-        let Some(sample) = self.samples.first() else {
-            return Err(TuneError::NoSamples);
-        };
-        let inputs = sample.taken_by(self.graph);
-        let [first, second] = plans;
-        let mut programs = [self.program(first)?, self.program(second)?];
-        let mut recordings = [Recording::default(), Recording::default()];
-        for run in 0..=TIMED_RUNS {
-            for (program, recording) in programs.iter_mut().zip(&mut recordings) {
-                // The first run packs weights.
-                let recording = (run > 0).then_some(recording);
-                program.run_recorded(&inputs, recording)?;
-            }
-        }
-        let [float, integer] = [0, 1].map(|at| shortest(&programs[at], &recordings[at]));
-        Ok([float?, integer?])
-    }
-}
-
-/// The shortest time of each step, by the layer that it belongs to.
-fn shortest(program: &Program, recording: &Recording) -> Result<BTreeMap<String, f64>, TuneError> {
-    let mut of_step: BTreeMap<usize, f64> = BTreeMap::new();
-    for step in recording.runs.iter().flat_map(|run| &run.steps) {
-        let ms = step.elapsed.as_secs_f64() * 1e3;
-        let least = of_step.entry(step.step).or_insert(ms);
-        *least = least.min(ms);
-    }
-    let Some(last) = recording.runs.last() else {
-        return Err(TuneError::NoSamples);
-    };
-    let mut of_layer: BTreeMap<String, f64> = BTreeMap::new();
-    for info in program.step_infos(&last.bindings)? {
-        let quantizer = format!(".{INPUT_QUANTIZER}");
-        let layer = info.name.strip_suffix(&quantizer).unwrap_or(&info.name);
-        if let Some(ms) = of_step.get(&info.step) {
-            *of_layer.entry(layer.to_owned()).or_default() += ms;
-        }
-    }
-    Ok(of_layer)
 }
 
 const TAP: &str = "percept.tap";
@@ -198,17 +154,27 @@ pub fn sensitivity(
         return Err(TuneError::NoSamples);
     }
     let whole = recipe.plan(subject.graph, calibration)?;
-    let [float_ms, integer_ms] = subject.times([&PrecisionPlan::new(), &whole])?;
+    let units = subject.units(&whole)?;
     let layers: Vec<&Node> = recipe.takes(subject.graph).collect();
+    let weights = |node: &Node| subject.graph.param(node.params[0]);
+    let unit_of = |node: &Node| units.unit(&node.name);
+    let mut unit_bytes: BTreeMap<Option<usize>, u64> = BTreeMap::new();
+    for &node in &layers {
+        *unit_bytes.entry(unit_of(node)).or_default() += weights(node).bytes();
+    }
     let mut found = Vec::new();
     for (done, node) in layers.iter().enumerate() {
         on_layer(done, layers.len());
         let grids = recipe.grids(node, calibration)?;
         let (own, network) = alone(subject, node, grids)?;
-        let param = subject.graph.param(node.params[0]);
+        let param = weights(node);
         let mut small = param.clone();
         small.grid = Some(grids.weight);
-        let ms = |of: &BTreeMap<String, f64>| of.get(&node.name).copied().unwrap_or(0.0);
+        let unit = unit_of(node);
+        let share = param.bytes() as f64 / unit_bytes[&unit].max(1) as f64;
+        let [float_ms, integer_ms] = unit
+            .map_or([0.0; 2], |unit| units.ms(unit))
+            .map(|ms| ms * share);
         let own_db = own.sqnr_db();
         let remedies = match own_db < NOISY_DB {
             true => remedies(subject, recipe, calibration, node, own_db)?,
@@ -220,8 +186,9 @@ pub fn sensitivity(
             grids,
             own_db,
             network_db: network.sqnr_db(),
-            float_ms: ms(&float_ms),
-            integer_ms: ms(&integer_ms),
+            unit: unit.unwrap_or(usize::MAX),
+            float_ms,
+            integer_ms,
             float_bytes: param.bytes(),
             integer_bytes: small.bytes(),
             metric_loss: None,

@@ -612,3 +612,40 @@ fn sparse_convolutions_become_integers_too() {
     assert_eq!(counts("dense"), [87, 0, 21]);
     assert_eq!(counts("all"), [107, 1, 0]);
 }
+
+/// RandLA-Net's lean form computes encodings and scores in ops of its own. They stay floats, so that the form serves; who asks for all
+/// values to be kept has every layer in integers.
+#[test]
+fn a_lean_form_serves_integers_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let quantized = |memory: &str| {
+        let to = folder.path().join(format!("{memory}.safetensors"));
+        let small = [
+            "randlanet",
+            "--weights",
+            "seeded",
+            "--samples",
+            "1",
+            "--measured",
+            "1",
+        ];
+        let mut command = percept();
+        command
+            .arg("quantize")
+            .args(small)
+            .args(["--memory", memory]);
+        let record = json(command.arg("--to").arg(&to));
+        (record["layers"]["i8"].as_u64().unwrap(), to)
+    };
+    let ops = |weights: &Path| {
+        let mut command = percept();
+        command.args(["profile", "randlanet", "--repeats", "1", "--weights"]);
+        let rows = json(command.arg(weights))["rows"].clone();
+        let has = |op: &str| rows.as_array().unwrap().iter().any(|row| row["op"] == op);
+        has("LocalAggregation")
+    };
+    let (frugal, lean) = quantized("frugal");
+    let (all, plain) = quantized("keep");
+    assert_eq!((frugal, all), (29, 45));
+    assert!(ops(&lean) && !ops(&plain));
+}

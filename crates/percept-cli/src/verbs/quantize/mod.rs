@@ -218,6 +218,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         SafetensorsWriter::create(path)?;
     }
     let weights = args.model.load(&model, common)?;
+    // Layers inside of a lean form's own ops stay floats: torn out of them they would cost more than integers gain.
+    let form = args.engine.form(&model);
     let recipe = args.recipe();
     let Watched {
         calibration,
@@ -225,7 +227,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         source,
     } = source::watch(args, &model, &weights, &recipe, common)?;
     let subject = Subject {
-        graph: &model.graph,
+        graph: form,
         weights: Arc::clone(&weights),
         threads: common.cpu()?.threads(),
         options: args.engine.options(),
@@ -233,7 +235,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     };
     let found = find(args, &subject, &recipe, calibration.as_ref(), common)?;
     let noise = subject.noise(&found.plan).map_err(blame)?;
-    let quantized = found.plan.quantize(model.graph.clone())?;
+    let takes = subject.takes(&found.plan).map_err(blame)?;
+    let quantized = found.plan.quantize(form.clone())?;
     let written = target.map(|path| {
         write(
             args,
@@ -257,6 +260,8 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         found: &found,
         noise: &noise,
         measured: count(&measured),
+        takes,
+        threads: subject.threads,
         written: written.as_ref(),
     }))
 }

@@ -6,13 +6,16 @@ use percept_engine::Precision;
 use percept_graph::{Graph, Node};
 use percept_models::Model;
 use percept_picture::{Axis, Better, Chart, Panel, Series};
-use percept_report::{Table, bytes};
-use percept_tune::{Calibration, LayerSensitivity, Noise, outlier_advice};
+use percept_report::{Table, bytes, milliseconds};
+use percept_tune::{BothMs, Calibration, LayerSensitivity, Noise, outlier_advice};
 use serde_json::{Value, json};
 
 use super::{Args, Found, Written};
 use crate::outcome::Outcome;
 use crate::quantization;
+
+/// Signal to noise below which answers are hardly those of floats, decibels.
+const LOUD_DB: f64 = 20.0;
 
 /// Everything that is told.
 pub struct Told<'a> {
@@ -26,6 +29,9 @@ pub struct Told<'a> {
     pub noise: &'a [(String, Noise)],
     /// Samples that it was measured on.
     pub measured: usize,
+    /// What a sample takes in floats and so.
+    pub takes: BothMs,
+    pub threads: usize,
     pub written: Option<&'a Written>,
 }
 
@@ -89,6 +95,10 @@ fn summary(told: &Told<'_>) -> String {
             _ => format!(" ({}, ..)", noise[..6].join(", ")),
         }
     );
+    text += &time(told);
+    if total.sqnr_db() < LOUD_DB && told.args.budget.is_none() {
+        text += "more than a tenth of the answers is noise: --budget sqnr=30dB leaves in floats what costs most, --sensitivity names it\n";
+    }
     let zero = zero_channels(told);
     if !zero.is_empty() {
         let _ = writeln!(
@@ -98,6 +108,23 @@ fn summary(told: &Told<'_>) -> String {
         );
     }
     text
+}
+
+/// What a sample takes, and whether that pays.
+fn time(told: &Told<'_>) -> String {
+    let [float, integer] = told.takes.map(milliseconds);
+    let ratio = told.takes[0] / told.takes[1];
+    let threads = told.threads;
+    let pays = match (ratio > 1.0, told.args.budget) {
+        (true, _) => "",
+        (false, None) => {
+            ": integers do not pay for all layers here; --budget takes those that gain"
+        }
+        (false, Some(_)) => ": integers do not pay here",
+    };
+    format!(
+        "a sample takes {integer} ms, {float} ms in floats ({ratio:.2}x, {threads} threads){pays}\n"
+    )
 }
 
 /// Quantised layers whose input was never anything but zero.
@@ -227,7 +254,7 @@ fn record(told: &Told<'_>) -> Value {
         let layers = layers.iter().map(|layer| {
             json!({
                 "name": layer.name, "op": layer.kind,
-                "own_db": finite(layer.own_db), "network_db": finite(layer.network_db),
+                "unit": layer.unit, "own_db": finite(layer.own_db), "network_db": finite(layer.network_db),
                 "float_ms": layer.float_ms, "integer_ms": layer.integer_ms,
                 "float_bytes": layer.float_bytes, "integer_bytes": layer.integer_bytes,
                 "metric_loss": layer.metric_loss,
@@ -249,6 +276,7 @@ fn record(told: &Told<'_>) -> Value {
         "layers": {"i8": shares.count(Precision::I8), "i16": shares.count(Precision::I16), "f32": shares.count(Precision::F32)},
         "plan": quantization::plan_record(told.quantized),
         "sqnr_db": noise,
+        "ms": {"floats": told.takes[0], "integers": told.takes[1], "threads": told.threads},
         "file": told.written.map(|written| written.path.display().to_string()),
         "bytes": told.written.map(|written| json!({
             "integers": written.bytes[0], "steps": written.bytes[1], "floats": written.bytes[2],

@@ -66,9 +66,10 @@ pub fn watch(
         true => at_most,
         false => at_most.min(measured_at_most),
     };
-    let mut calibration = Calibration::new(&model.graph);
+    let form = args.engine.form(model);
+    let mut calibration = Calibration::new(form);
     let mut program = Program::new(
-        model.graph.clone(),
+        form.clone(),
         Arc::clone(weights),
         common.cpu()?,
         args.engine.options(),
