@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::wide;
 use super::{Addend, Finish, SharedOutput, read_quads, write_quads};
 use crate::activation::Activation;
-use crate::aligned::LINE_BYTES;
+use crate::aligned::{FLOATS_PER_LINE, LINE_BYTES};
 use crate::conv::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::int8::has_wide;
@@ -63,21 +63,28 @@ impl Finish<'_> {
     /// Asks for the lines that tiles of two groups of 4 channels read and write.
     #[inline(always)]
     pub(in crate::int8) fn fetch(&self, channel: usize, shape: &ConvShape, runs: &[PixelRun]) {
-        let (SharedOutput::Bytes(y, ..), pixels) = (&self.output, shape.out_pixels()) else {
-            return;
-        };
-        let quads = shape.out_channels.div_ceil(4);
-        let residual = match self.residual {
-            Some(Addend::Bytes(bytes, _)) => bytes.as_ptr(),
-            _ => std::ptr::null(),
-        };
+        let (channels, pixels) = (shape.out_channels, shape.out_pixels());
+        let end = (channel + TILE_GROUPS * TILE_ROWS).min(channels);
         for run in runs {
-            for quad in channel / 4..(channel / 4 + TILE_GROUPS).min(quads) {
-                let start = 4 * ((run.sample * quads + quad) * pixels + run.pixel);
-                for byte in (start..start + 4 * run.len).step_by(LINE_BYTES) {
-                    prefetch_write(y.as_mut_ptr().wrapping_add(byte).cast());
-                    if !residual.is_null() {
-                        prefetch_read(residual.wrapping_add(byte).cast());
+            match &self.output {
+                SharedOutput::Floats(y) => {
+                    for channel in channel..end {
+                        let start = (run.sample * channels + channel) * pixels + run.pixel;
+                        for at in (start..start + run.len).step_by(FLOATS_PER_LINE) {
+                            prefetch_write(y.as_mut_ptr().wrapping_add(at));
+                        }
+                    }
+                }
+                SharedOutput::Bytes(y, ..) => {
+                    for quad in channel / 4..end.div_ceil(4) {
+                        let quad = run.sample * channels.div_ceil(4) + quad;
+                        let start = 4 * (quad * pixels + run.pixel);
+                        for byte in (start..start + 4 * run.len).step_by(LINE_BYTES) {
+                            prefetch_write(y.as_mut_ptr().wrapping_add(byte).cast());
+                            if let Some(Addend::Bytes(residual, _)) = self.residual {
+                                prefetch_read(residual.as_ptr().wrapping_add(byte).cast());
+                            }
+                        }
                     }
                 }
             }

@@ -308,11 +308,10 @@ impl Job<'_> {
         let runs = places.tiles().div_ceil(WORD_RUN);
         let count = chunk.groups.len();
         assert!(runs * WORD_RUN <= WORD_COLUMNS && words.len() >= runs * self.run_len());
+        let first = chunk.groups.start * TILE_ROWS;
+        let last = (chunk.groups.end * TILE_ROWS).min(self.weights.out_channels);
+        let mut rows = (first..last).flat_map(|channel| (0..TILE).map(move |row| (channel, row)));
         for position in 0..POSITIONS {
-            let channel = chunk.groups.start * TILE_ROWS + position;
-            if channel < (chunk.groups.end * TILE_ROWS).min(self.weights.out_channels) {
-                self.fetch_output(channel, places);
-            }
             let a = &all[chunk.start(position) * group_len..][..count * group_len];
             let b = WordRuns {
                 words: words[position * position_stride(self.weights.in_channels)..].as_ptr(),
@@ -322,7 +321,13 @@ impl Job<'_> {
             let sums = &mut sums[position * stride..][..count * sums_len];
             let (sums, _) = sums.as_chunks_mut::<{ TILE_ROWS * WORD_COLUMNS }>();
             // SAFETY: as asserted above, the runs are there, each with `pairs` pairs at every position.
-            unsafe { self.multiply(pairs, a, b, sums) };
+            unsafe {
+                self.multiply(pairs, a, b, sums, || {
+                    if let Some((channel, row)) = rows.next() {
+                        self.fetch_output(channel, row, places);
+                    }
+                });
+            }
         }
         for (index, group) in chunk.groups.clone().enumerate() {
             let scales_len = POSITIONS * TILE_ROWS;
@@ -339,11 +344,11 @@ impl Job<'_> {
         }
     }
 
-    /// Asks for the lines of floats that some tiles of a channel are written to, long before that: they come from far.
-    fn fetch_output(&self, channel: usize, places: &TileRuns) {
+    /// Asks for the lines of floats that a row of tiles of a channel is written to, long before that: they come from far.
+    fn fetch_output(&self, channel: usize, row: usize, places: &TileRuns) {
         let shape = &self.grid.shape;
         if let Some(plane) = self.finish.plane(channel, shape.out_pixels()) {
-            places.fetch(plane, shape.out_channels * shape.out_pixels());
+            places.fetch(row, plane, shape.out_channels * shape.out_pixels());
         }
     }
 
@@ -373,15 +378,24 @@ impl Job<'_> {
         cpu.isa().run(work);
     }
 
-    /// Multiplies one position of the input with one of the weights.
+    /// Multiplies one position of the input with one of the weights. In front of each tile it asks for a few lines: many at once
+    /// would hold up what the tile itself reads.
     ///
     /// # Safety
     /// The runs must be there, so many pairs deep.
-    unsafe fn multiply(&self, pairs: usize, a: &[i16], b: WordRuns, sums: &mut [WordSums]) {
+    unsafe fn multiply(
+        &self,
+        pairs: usize,
+        a: &[i16],
+        b: WordRuns,
+        sums: &mut [WordSums],
+        mut ask: impl FnMut(),
+    ) {
         let group_len = pairs * TILE_ROWS * 2;
         assert!(a.len() == sums.len() * group_len);
         let mut group = 0;
         while group < sums.len() {
+            ask();
             let (tile, count) = self.weights.tiles.get(sums.len() - group);
             let (a, sums) = (&a[group * group_len..], &mut sums[group..]);
             // SAFETY: this CPU has the tile's instructions, and the operands are `pairs` deep.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::{POSITIONS, SPAN, TILE, TileGrid, column_of};
+use crate::aligned::FLOATS_PER_LINE;
 use crate::int8::finish::{Finish, TileRun};
 use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN};
 use crate::isa::Kernel;
@@ -94,8 +95,8 @@ impl TransformOutput<'_> {
 pub(super) struct TileRuns {
     tiles: usize,
     rows: [[TileRun; WORD_COLUMNS]; TILE],
-    /// A bit for each four tiles that lie whole and side by side.
-    joined: [u32; TILE],
+    /// The same, joined where tiles lie side by side: each with its first place among the outputs of a row of all tiles.
+    stretches: [Vec<(usize, TileRun)>; TILE],
 }
 
 impl TileRuns {
@@ -104,21 +105,20 @@ impl TileRuns {
         self.tiles
     }
 
-    /// Asks for the rows of all tiles in a plane; every 16 pixels, a line of floats, where tiles lie side by side.
-    pub(super) fn fetch(&self, plane: *const f32, sample_len: usize) {
-        for row in &self.rows {
-            for run in row[..self.tiles].iter().step_by(4) {
-                prefetch_read_l2(plane.wrapping_add(run.sample * sample_len + run.pixel));
+    /// Asks for the lines of a plane that a row of all tiles is written to.
+    pub(super) fn fetch(&self, row: usize, plane: *const f32, sample_len: usize) {
+        for (_, run) in &self.stretches[row] {
+            let start = plane.wrapping_add(run.sample * sample_len + run.pixel);
+            for at in (0..run.len).step_by(FLOATS_PER_LINE) {
+                prefetch_read_l2(start.wrapping_add(at));
             }
+            prefetch_read_l2(start.wrapping_add(run.len - 1));
         }
     }
 
-    /// Where a row of four of them from `first` on goes, and whether that is one place.
-    #[inline(always)]
-    pub(super) fn four(&self, row: usize, first: usize) -> (&[TileRun; 4], bool) {
-        let four = self.rows[row][first..].first_chunk();
-        let joined = self.joined[row] >> (first / 4) & 1 == 1;
-        (four.expect("whole fours of tiles"), joined)
+    /// Where a row of all tiles goes: runs over as many of them as lie side by side, each with its first place among their outputs.
+    pub(super) fn stretches(&self, row: usize) -> &[(usize, TileRun)] {
+        &self.stretches[row]
     }
 
     pub(super) fn new(grid: &TileGrid<'_>, tiles: Range<usize>) -> TileRuns {
@@ -135,21 +135,25 @@ impl TileRuns {
                 }
             }
         }
-        let joined = rows.map(|runs| {
-            let fours = runs.as_chunks::<4>().0.iter().enumerate();
-            fours.fold(0, |joined, (index, four)| {
-                let next = |run: &TileRun, steps: usize| TileRun {
-                    pixel: run.pixel + steps * TILE,
-                    ..*run
-                };
-                let all = (0..4).all(|i| four[i].len == TILE && four[i] == next(&four[0], i));
-                joined | u32::from(all) << index
-            })
+        let stretches = rows.each_ref().map(|runs| {
+            let mut stretches: Vec<(usize, TileRun)> = Vec::new();
+            for (tile, run) in runs.iter().enumerate().filter(|(_, run)| run.len > 0) {
+                match stretches.last_mut() {
+                    Some((start, last))
+                        if *start + last.len == tile * TILE
+                            && (last.sample, last.pixel + last.len) == (run.sample, run.pixel) =>
+                    {
+                        last.len += run.len;
+                    }
+                    _ => stretches.push((tile * TILE, *run)),
+                }
+            }
+            stretches
         });
         TileRuns {
             tiles: tiles.len(),
             rows,
-            joined,
+            stretches,
         }
     }
 }

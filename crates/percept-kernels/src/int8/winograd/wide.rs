@@ -5,12 +5,15 @@ use std::arch::x86_64::*;
 use super::input::{self, Source, TransformInput, Words, transform_lines};
 use super::output::TransformOutput;
 use super::{POSITIONS, SPAN, TILE, position_stride};
+use crate::aligned::LINE_BYTES;
 use crate::int8::finish::{Plain, PlainOutput};
 use crate::int8::scale::LARGEST;
 use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN};
 
 /// Numbers of a vector, and tiles that are transformed together.
 const LANES: usize = WORD_RUN;
+/// Quads of channels between one that is transformed and one that is asked for: their planes lie too far apart for the CPU to see.
+const QUADS_AHEAD: usize = 2;
 
 /// Whether this CPU has the instructions.
 pub(super) fn is_supported() -> bool {
@@ -32,6 +35,11 @@ pub(super) unsafe fn transform_input(work: TransformInput<'_>) {
     let (sources, _) = sources.as_chunks::<4>();
     let fours = [0, 1, 2, 3].map(|index| Four::new(&sources[index], shape.width));
     for quad in 0..quads {
+        if quad + QUADS_AHEAD < quads {
+            let plane = 4 * (quad + QUADS_AHEAD) * shape.in_pixels();
+            let x = work.x.as_ptr().wrapping_add(plane);
+            fours.iter().for_each(|four| four.fetch(x, shape.width));
+        }
         // SAFETY: all that is read lies in the map, and there are two vectors for each position, as asserted above.
         unsafe {
             let x = work.x.as_ptr().add(4 * quad * shape.in_pixels());
@@ -110,6 +118,19 @@ impl Four {
         Four::Joined {
             tile: tiles[0],
             masks: [columns as u16, (columns >> 2) as u16],
+        }
+    }
+
+    /// Asks for the first line of each row, which of tiles side by side is nearly all.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512bw")]
+    fn fetch(&self, x: *const i8, width: usize) {
+        let start = match self {
+            Four::Joined { tile, .. } | Four::Apart([tile, ..]) => tile.start,
+        };
+        for row in 0..SPAN {
+            let pixel = start + (row * width) as isize;
+            _mm_prefetch::<_MM_HINT_T0>(x.wrapping_offset(4 * pixel));
         }
     }
 
@@ -279,46 +300,57 @@ unsafe fn columns(fours: &[Four; 4], x: *const i8, width: usize, row: usize) -> 
     ]
 }
 
+/// A row of all tiles' outputs: floats, or quads, which are as wide.
+#[repr(align(64))]
+struct Line([i32; TILE * WORD_COLUMNS]);
+
 /// Finishes one group of four channels of up to 48 tiles, with nothing to add and nothing curved behind it.
 ///
 /// # Safety
 /// This CPU must have the instructions ([`is_supported`]), and no other block may write these tiles of these channels.
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Plain<'_>) {
-    let channels = work.grid.shape.out_channels;
-    for first in (0..work.places.tiles()).step_by(LANES) {
+    let (channels, pixels) = (work.grid.shape.out_channels, work.grid.shape.out_pixels());
+    let tiles = work.places.tiles();
+    for first in (0..tiles).step_by(LANES) {
         for channel in 0..TILE_ROWS {
             transform_sums(&mut work, plain, channel, first);
         }
-        let work = &work;
-        match plain.output {
-            PlainOutput::Floats { y, lowest } => {
-                let lowest = _mm512_set1_ps(lowest);
-                for (channel, row) in (0..TILE_ROWS * TILE).map(|at| (at / TILE, at % TILE)) {
-                    if work.channel + channel >= channels {
-                        break;
-                    }
+    }
+    let work = &work;
+    let mut line = Line([0; TILE * WORD_COLUMNS]);
+    match plain.output {
+        PlainOutput::Floats { y, lowest } => {
+            let lowest = _mm512_set1_ps(lowest);
+            let count = TILE_ROWS.min(channels - work.channel);
+            for (channel, row) in (0..count * TILE).map(|at| (at / TILE, at % TILE)) {
+                for first in (0..tiles).step_by(LANES) {
                     let float = |column: usize| {
                         let value = output(work, channel, first, row, column);
                         // A NaN stays one: it is the second operand that is given then.
                         _mm512_castps_si512(_mm512_max_ps(lowest, value))
                     };
                     let columns = [float(0), float(1), float(2), float(3)];
-                    let plane = |sample: usize| sample * channels + work.channel + channel;
-                    store(work, row, first, columns, plane, |start, len| {
-                        // SAFETY: blocks have their own tiles or channels.
-                        unsafe { y.slice(start..start + len) }.as_mut_ptr().cast()
-                    });
+                    lay_across(columns, &mut line, first);
+                }
+                for &(start, run) in work.places.stretches(row) {
+                    let plane = run.sample * channels + work.channel + channel;
+                    let place = plane * pixels + run.pixel;
+                    // SAFETY: blocks have their own tiles or channels.
+                    let to = unsafe { y.slice(place..place + run.len) };
+                    put(&line.0[start..][..run.len], to.as_mut_ptr().cast());
                 }
             }
-            PlainOutput::Bytes {
-                y,
-                per_unit,
-                lowest,
-            } => {
-                let ends = [_mm512_set1_ps(lowest), _mm512_set1_ps(LARGEST)];
-                let per_unit = _mm512_set1_ps(per_unit);
-                for row in 0..TILE {
+        }
+        PlainOutput::Bytes {
+            y,
+            per_unit,
+            lowest,
+        } => {
+            let ends = [_mm512_set1_ps(lowest), _mm512_set1_ps(LARGEST)];
+            let per_unit = _mm512_set1_ps(per_unit);
+            for row in 0..TILE {
+                for first in (0..tiles).step_by(LANES) {
                     let step = |column: usize, channel: usize| {
                         let value = output(work, channel, first, row, column);
                         // The second operand is what a NaN becomes.
@@ -330,13 +362,14 @@ pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Pla
                         quads_of([steps(0), steps(1), steps(2), steps(3)])
                     };
                     let columns = [quads(0), quads(1), quads(2), quads(3)];
-                    let plane = |sample: usize| sample * channels.div_ceil(4) + work.channel / 4;
-                    store(work, row, first, columns, plane, |start, len| {
-                        // SAFETY: blocks have their own tiles or channels.
-                        unsafe { y.slice(4 * start..4 * (start + len)) }
-                            .as_mut_ptr()
-                            .cast()
-                    });
+                    lay_across(columns, &mut line, first);
+                }
+                for &(start, run) in work.places.stretches(row) {
+                    let plane = run.sample * channels.div_ceil(4) + work.channel / 4;
+                    let place = 4 * (plane * pixels + run.pixel);
+                    // SAFETY: blocks have their own tiles or channels.
+                    let to = unsafe { y.slice(place..place + 4 * run.len) };
+                    put(&line.0[start..][..run.len], to.as_mut_ptr().cast());
                 }
             }
         }
@@ -431,18 +464,10 @@ fn quads_of([a, b, c, d]: [__m512i; TILE_ROWS]) -> __m512i {
     _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(order))
 }
 
-/// Stores a row of 16 tiles from `first` on, whose columns these are: floats, or quads, which are as wide. A sample's plane has this
-/// number, and `place` gives room from a number on.
+/// Lays a row of 16 tiles from `first` on, whose columns these are, into a line in the order of tiles.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn store(
-    work: &TransformOutput<'_>,
-    row: usize,
-    first: usize,
-    [c0, c1, c2, c3]: [__m512i; TILE],
-    plane: impl Fn(usize) -> usize,
-    place: impl Fn(usize, usize) -> *mut i32,
-) {
+fn lay_across([c0, c1, c2, c3]: [__m512i; TILE], line: &mut Line, first: usize) {
     let low = [_mm512_unpacklo_epi32(c0, c1), _mm512_unpacklo_epi32(c2, c3)];
     let high = [_mm512_unpackhi_epi32(c0, c1), _mm512_unpackhi_epi32(c2, c3)];
     // Tiles 0 to 3, and so on: fours of them lie across.
@@ -452,25 +477,26 @@ fn store(
         _mm512_unpacklo_epi64(high[0], high[1]),
         _mm512_unpackhi_epi64(high[0], high[1]),
     ];
-    let pixels = work.grid.shape.out_pixels();
-    for (index, four) in fours.into_iter().enumerate() {
-        let (runs, joined) = work.places.four(row, first + TILE * index);
-        if joined {
-            let to = place(plane(runs[0].sample) * pixels + runs[0].pixel, LANES);
-            // SAFETY: there is room for 16 numbers.
-            unsafe { _mm512_storeu_si512(to.cast(), four) };
-            continue;
+    let target = &mut line.0[TILE * first..][..TILE * LANES];
+    for (four, target) in fours.into_iter().zip(target.as_chunks_mut::<LANES>().0) {
+        // SAFETY: 16 numbers fit.
+        unsafe { _mm512_storeu_si512(target.as_mut_ptr().cast(), four) };
+    }
+}
+
+/// Writes numbers side by side, whole lines where there are some.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn put(from: &[i32], to: *mut i32) {
+    let (mut at, mut len) = (0, to.align_offset(LINE_BYTES).min(from.len()));
+    while at < from.len() {
+        let mask = ((1u32 << len) - 1) as __mmask16;
+        // SAFETY: there is room for all numbers, and nothing outside of the mask is read or written.
+        unsafe {
+            let numbers = _mm512_maskz_loadu_epi32(mask, from.as_ptr().add(at));
+            _mm512_mask_storeu_epi32(to.add(at), mask, numbers);
         }
-        let tiles = [
-            four,
-            _mm512_shuffle_i32x4::<0b01>(four, four),
-            _mm512_shuffle_i32x4::<0b10>(four, four),
-            _mm512_shuffle_i32x4::<0b11>(four, four),
-        ];
-        for (run, tile) in runs.iter().zip(tiles) {
-            let to = place(plane(run.sample) * pixels + run.pixel, run.len);
-            // SAFETY: there is room for a run, and nothing outside of the mask is written.
-            unsafe { _mm512_mask_storeu_epi32(to, (1 << run.len) - 1, tile) };
-        }
+        at += len;
+        len = (from.len() - at).min(LANES);
     }
 }
