@@ -36,15 +36,22 @@ class Row:
     memory: bool = False
 
 
-def layer(kernel, inputs, outputs, side, bars):
+def layer(kernel, inputs, outputs, side, bars, depth=1):
     settings = {"in_channels": inputs, "out_channels": outputs, "height": side, "width": side}
     settings |= {"kernel": kernel, "padding": kernel // 2}
     name = f"conv2d-{kernel}x{kernel}-{inputs}-{outputs}-{side}x{side}"
+    if depth > 1:
+        settings |= {"depth": depth}
+        name += f"-{depth}deep"
     return Row(peers.Work(name, "conv2d", "x", (1, inputs, side, side), {}, settings), bars, positive=True)
 
 
+MAP_BARS = {"int8": 2.2, "f32": 1.5}
+
 SECTIONS = {
-    "conv3x3": [layer(3, 128, 128, 180, {"int8": 2.2, "f32": 1.5}), layer(3, 256, 256, 90, {"int8": 2.2, "f32": 1.5})],
+    "conv3x3": [layer(3, 128, 128, 180, MAP_BARS), layer(3, 256, 256, 90, MAP_BARS)],
+    # What such layers cost inside of a network, where bytes flow from one to the next: CenterPoint's blocks.0 and blocks.1.
+    "chain3x3": [layer(3, 128, 128, 180, MAP_BARS, depth=5), layer(3, 256, 256, 90, MAP_BARS, depth=5)],
     "conv1x1": [
         layer(1, inputs, outputs, side, {"f32": 1.8})
         for inputs, outputs, side in [(64, 256, 56), (256, 64, 56), (512, 128, 28), (1024, 256, 14), (512, 2048, 7)]

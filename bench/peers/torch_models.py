@@ -94,14 +94,20 @@ class DinoV2(nn.Module):
 
 
 class Conv(nn.Module):
-    """A single layer, as `percept bench conv2d` runs it."""
+    """A single layer, as `percept bench conv2d` runs it, or several behind one another."""
 
-    def __init__(self, in_channels, out_channels, kernel, padding=0, stride=1):
+    def __init__(self, in_channels, out_channels, kernel, padding=0, stride=1, depth=1):
         super().__init__()
         self.layer = nn.Conv2d(in_channels, out_channels, kernel, stride, padding)
+        self.behind = [f"layer{number}" for number in range(2, depth + 1)]
+        for name in self.behind:
+            setattr(self, name, nn.Conv2d(out_channels, out_channels, kernel, stride, padding))
 
     def forward(self, x):
-        return {"y": self.layer(x)}
+        y = self.layer(x)
+        for name in self.behind:
+            y = getattr(self, name)(F.relu(y))
+        return {"y": y}
 
 
 class Classifier(nn.Module):
@@ -116,7 +122,7 @@ class Classifier(nn.Module):
 def build(name, settings):
     """The module for percept's model `name` with its `--set` settings, seeded, ready for inference."""
     if name == "conv2d":
-        keys = ("in_channels", "out_channels", "kernel", "padding", "stride")
+        keys = ("in_channels", "out_channels", "kernel", "padding", "stride", "depth")
         module = seed_weights(Conv(**{key: int(settings[key]) for key in keys if key in settings}))
     elif name == "dinov2-vitb14":
         module = seed_weights(DinoV2())

@@ -32,6 +32,24 @@ pub fn on_points(op: impl Into<Op>) -> Result<Graph, GraphError> {
     b.finish()
 }
 
+/// Convolutions behind one another, with a ReLU between each and the next, on maps `x` [N, in, H, W], with output `y`.
+fn conv2d_chain(first: &Conv2d, depth: usize) -> Result<Graph, GraphError> {
+    let [n, h, w] = ["N", "H", "W"].map(Dim::symbol);
+    let mut b = Builder::new("Layer");
+    let x = b.input("x", [n, first.in_channels.into(), h, w]);
+    let mut y = b.conv2d("layer", x, first.clone());
+    for number in 2..=depth {
+        let next = Conv2d {
+            in_channels: first.out_channels,
+            ..first.clone()
+        };
+        y = b.relu(&format!("relu{}", number - 1), y);
+        y = b.conv2d(&format!("layer{number}"), y, next);
+    }
+    b.output("y", y);
+    b.finish()
+}
+
 fn one_op(op: Op, input: impl IntoIterator<Item = Dim>) -> Result<Graph, GraphError> {
     let mut b = Builder::new("Layer");
     let x = b.input("x", input);
@@ -61,7 +79,7 @@ const fn sides(default: usize) -> [Setting; 2] {
     ]
 }
 
-static CONV: [Setting; 10] = [
+static CONV: [Setting; 11] = [
     Setting::count("in_channels", 64, "channels that come in"),
     Setting::count("out_channels", 64, "channels that go out"),
     window("kernel", 3, "side of the kernel"),
@@ -69,6 +87,12 @@ static CONV: [Setting; 10] = [
     padding(0),
     window("dilation", 1, "distance between the kernel's taps"),
     Setting::count("groups", 1, "groups of channels"),
+    Setting::count_within(
+        "depth",
+        1,
+        [1, 64],
+        "convolutions behind one another, with a ReLU between each and the next",
+    ),
     BIAS,
     sides(56)[0],
     sides(56)[1],
@@ -114,7 +138,8 @@ static ROWS: [Setting; 2] = [FEATURES, TOKENS];
 /// Every layer that can be asked for by name.
 pub(crate) static ENTRIES: &[Entry] = &[
     Entry::new("conv2d", "a convolution", &CONV, |_, s| {
-        map(conv2d(s), s.count("in_channels"), s)
+        let graph = conv2d_chain(&conv2d(s), s.count("depth"))?;
+        Ok(on_a_map(graph, s.count("in_channels"), s))
     }),
     Entry::new(
         "conv_transpose2d",
@@ -204,8 +229,12 @@ pub(crate) static ENTRIES: &[Entry] = &[
 ];
 
 fn map(op: impl Into<Op>, channels: usize, s: &ChosenSettings) -> Result<Parts, ModelError> {
+    Ok(on_a_map(on_map(op, channels)?, channels, s))
+}
+
+fn on_a_map(graph: Graph, channels: usize, s: &ChosenSettings) -> Parts {
     let shape = [1, channels, s.count("height"), s.count("width")];
-    Ok(Parts::of_tensors(on_map(op, channels)?, [("x", shape)]))
+    Parts::of_tensors(graph, [("x", shape)])
 }
 
 fn tokens(op: impl Into<Op>, features: usize, s: &ChosenSettings) -> Result<Parts, ModelError> {

@@ -1,6 +1,6 @@
 //! The zoo as a user meets it: every entry builds, sizes fit, and mistakes are named.
 
-use percept_graph::GraphError;
+use percept_graph::{Activation, GraphError, Op};
 use percept_models::answer::AnswerKind;
 use percept_models::{ModelError, Settings, zoo};
 
@@ -73,6 +73,25 @@ fn settings_that_do_not_fit_together_are_refused() {
         error("resnet50", &["layuot=timm"]),
         "resnet50 has no setting `layuot`; it has classes, width, stem, widths"
     );
+}
+
+#[test]
+fn convolutions_stand_behind_one_another() {
+    let settings = ["depth=3", "in_channels=4", "out_channels=6", "bias=false"];
+    let model = zoo::build("conv2d", &Settings::parse(settings).unwrap()).unwrap();
+    let weights = model.graph.params().iter();
+    let weights: Vec<_> = weights
+        .map(|w| (w.name.as_str(), [w.shape[0], w.shape[1]]))
+        .collect();
+    let expected = [
+        ("layer.weight", 4),
+        ("layer2.weight", 6),
+        ("layer3.weight", 6),
+    ];
+    assert_eq!(weights, expected.map(|(name, inputs)| (name, [6, inputs])));
+    let nodes = model.graph.nodes().iter();
+    let relus = nodes.filter(|node| matches!(node.op, Op::Activation(Activation::Relu)));
+    assert_eq!(relus.count(), 2);
 }
 
 #[test]
