@@ -267,13 +267,14 @@ impl Job<'_> {
         while row < rows.end {
             let mut groups = 0;
             for (index, panel) in places.iter().enumerate() {
-                // Lines that the next tile writes, and what it adds to them, may be in another thread's cache. One thread alone only
-                // loses time by asking for them.
+                // Lines that the next tile writes, and what it adds to them, may be in another thread's cache, and floats in none. One
+                // thread alone only loses time by asking for bytes.
                 let next = match places.get(index + 1) {
                     Some(next) => (row, next),
                     None => (row + TILE_GROUPS * TILE_ROWS, &places[0]),
                 };
-                if cpu.threads() > 1 && next.0 < rows.end {
+                let is_far = cpu.threads() > 1 || self.finish.gives_floats();
+                if is_far && next.0 < rows.end {
                     let channel = group * shape.group_out() + next.0;
                     self.finish.fetch(channel, shape, &next.1.outputs);
                 }

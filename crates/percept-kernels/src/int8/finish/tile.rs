@@ -60,6 +60,11 @@ impl PixelRun {
 }
 
 impl Finish<'_> {
+    /// Whether results are floats.
+    pub(in crate::int8) fn gives_floats(&self) -> bool {
+        matches!(self.output, SharedOutput::Floats(_))
+    }
+
     /// Asks for the lines that tiles of two groups of 4 channels read and write.
     #[inline(always)]
     pub(in crate::int8) fn fetch(&self, channel: usize, shape: &ConvShape, runs: &[PixelRun]) {
