@@ -3,8 +3,10 @@
 use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun};
-use super::term::{Placed, Term};
-use super::tile::{NO_SUMS, TILE_GROUPS, TILE_ROWS, Tiles};
+#[cfg(target_arch = "x86_64")]
+use super::has_wide;
+use super::term::Term;
+use super::tile::{NO_SUMS, Panel, TILE_GROUPS, TILE_ROWS, Tiles};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::conv::ConvShape;
@@ -130,6 +132,7 @@ pub fn byte_conv2d_sum(
             Term::new(second.shape, second.weights, second.x),
         ],
         runs: None,
+        out_pixels: shape.out_pixels(),
         finish: finish.adding(scale, scales, second.bias, TILE_ROWS),
     };
     job.run(cpu);
@@ -148,6 +151,7 @@ pub(super) fn byte_conv2d_part(
     let job = Job {
         terms: &[Term::new(shape, weights, x)],
         runs,
+        out_pixels: shape.out_pixels(),
         finish: finish(shape, weights, epilogue, output),
     };
     job.run(cpu);
@@ -170,6 +174,8 @@ struct Job<'a> {
     /// The panels that are wanted, where not all are.
     runs: Option<&'a [u32]>,
     finish: Finish<'a>,
+    /// Of a sample.
+    out_pixels: usize,
 }
 
 impl Job<'_> {
@@ -211,7 +217,7 @@ impl Job<'_> {
     fn pixels(&self, panel: usize) -> Range<usize> {
         let first = &self.terms[0];
         let panel = self.runs.map_or(panel, |runs| runs[panel] as usize);
-        let all = first.shape.batch * first.shape.out_pixels();
+        let all = first.shape.batch * self.out_pixels;
         let most = first.weights.tiles.pixels;
         panel * most..((panel + 1) * most).min(all)
     }
@@ -229,26 +235,24 @@ impl Job<'_> {
     }
 
     /// Where panels lie, and where they go.
-    fn places<'p>(
-        &'p self,
-        group: usize,
-        panels: &Range<usize>,
-        gathered: &'p [f32],
-    ) -> Vec<PanelPlaces<'p>> {
-        let place = |(index, panel): (usize, usize)| {
+    fn places(&self, group: usize, panels: &Range<usize>, gathered: &[f32]) -> Places {
+        let mut places = Places {
+            panels: Vec::with_capacity(panels.len()),
+            runs: Vec::with_capacity(panels.len()),
+        };
+        for (index, panel) in panels.clone().enumerate() {
             let pixels = self.pixels(panel);
             let mut start = index * self.panel_len();
             let mut inputs = [None; 2];
             for (term, input) in self.terms.iter().zip(&mut inputs) {
-                *input = Some((term, term.place(group, &pixels, &gathered[start..])));
+                *input = Some(term.place(group, &pixels, &gathered[start..]));
                 start += term.panel_len();
             }
-            PanelPlaces {
-                inputs,
-                outputs: PixelRun::of(pixels, self.terms[0].shape.out_pixels()).collect(),
-            }
-        };
-        panels.clone().enumerate().map(place).collect()
+            let first = places.runs.len();
+            places.runs.extend(PixelRun::of(pixels, self.out_pixels));
+            places.panels.push((inputs, first..places.runs.len()));
+        }
+        places
     }
 
     /// Multiplies gathered panels with rows of the weights and finishes the sums.
@@ -261,44 +265,70 @@ impl Job<'_> {
         gathered: &[f32],
     ) {
         let shape = &self.terms[0].shape;
-        let places = self.places(group, panels, gathered);
+        let Places { panels, runs } = self.places(group, panels, gathered);
         let mut sums = [[NO_SUMS; TILE_GROUPS]; 2];
         let mut row = rows.start;
         while row < rows.end {
-            let mut groups = 0;
-            for (index, panel) in places.iter().enumerate() {
+            let channel = group * shape.group_out() + row;
+            let mut weights = [None; 2];
+            for (term, weights) in self.terms.iter().zip(&mut weights) {
+                *weights = Some(term.rows(group, row..rows.end));
+            }
+            let groups = weights[0].map_or(1, |rows| rows.groups);
+            #[cfg(target_arch = "x86_64")]
+            let in_registers = match has_wide(cpu.isa()) {
+                true => {
+                    self.finish
+                        .in_registers(weights, channel, shape.out_channels, self.out_pixels)
+                }
+                false => None,
+            };
+            for (index, (inputs, outputs)) in panels.iter().enumerate() {
                 // Lines that the next tile writes, and what it adds to them, may be in another thread's cache, and floats in none. One
                 // thread alone only loses time by asking for bytes.
-                let next = match places.get(index + 1) {
-                    Some(next) => (row, next),
-                    None => (row + TILE_GROUPS * TILE_ROWS, &places[0]),
+                let next = match panels.get(index + 1) {
+                    Some((_, outputs)) => (row, outputs),
+                    None => (row + TILE_GROUPS * TILE_ROWS, &panels[0].1),
                 };
                 let is_far = cpu.threads() > 1 || self.finish.gives_floats();
                 if is_far && next.0 < rows.end {
                     let channel = group * shape.group_out() + next.0;
-                    self.finish.fetch(channel, shape, &next.1.outputs);
+                    self.finish.fetch(channel, shape, &runs[next.1.clone()]);
                 }
-                for ((term, input), sums) in panel.inputs.iter().flatten().zip(&mut sums) {
-                    groups = term.multiply(group, row..rows.end, input, sums);
+                let runs = &runs[outputs.clone()];
+                #[cfg(target_arch = "x86_64")]
+                if let (Some(tile), &[run]) = (&in_registers, runs)
+                    // SAFETY: this CPU has the instructions, weights and panels are whole, and blocks have their own pixels or channels.
+                    && unsafe { tile.panel(inputs, run) }
+                {
+                    continue;
+                }
+                let operands = weights.iter().flatten().zip(inputs.iter().flatten());
+                for ((rows, &panel), sums) in operands.zip(&mut sums) {
+                    // SAFETY: this CPU has the tile's instructions, weights and panels are whole, and there are sums for the groups.
+                    unsafe {
+                        (rows.tile)(rows.depth, rows.a, panel, rows.start, sums.as_mut_ptr())
+                    };
                 }
                 let finish = FinishTile {
                     finish: &self.finish,
                     sums: &sums[0][..groups],
                     added: &sums[1][..groups],
-                    channel: group * shape.group_out() + row,
+                    channel,
                     channels: shape.out_channels,
-                    out_pixels: shape.out_pixels(),
-                    runs: &panel.outputs,
+                    out_pixels: self.out_pixels,
+                    runs,
                 };
                 finish.finish(cpu.isa());
             }
-            row += groups.max(1) * TILE_ROWS;
+            row += groups * TILE_ROWS;
         }
     }
 }
 
-/// Where each term has the quads of a panel, and where in the output its pixels go.
-struct PanelPlaces<'a> {
-    inputs: [Option<(&'a Term<'a>, Placed<'a>)>; 2],
-    outputs: Vec<PixelRun>,
+/// Where each term has the quads of panels, and where in the output their pixels go.
+struct Places {
+    /// The panel of each term, and its part of the runs.
+    panels: Vec<([Option<Panel>; 2], Range<usize>)>,
+    runs: Vec<PixelRun>,
 }

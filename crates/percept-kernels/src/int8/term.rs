@@ -8,7 +8,7 @@ use super::gather::Pieces;
 #[cfg(target_arch = "x86_64")]
 use super::has_wide;
 use super::map::check_input;
-use super::tile::{GroupSums, Panel, READ_TOGETHER, TILE_GROUPS, TILE_ROWS, lift};
+use super::tile::{Panel, READ_TOGETHER, TILE_ROWS, TileRows, lift};
 use super::weights::QuadOrder;
 use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
@@ -28,6 +28,8 @@ pub(super) struct Term<'a> {
     pub(super) weights: &'a ByteConv,
     /// The input, a float for each quad.
     x: &'a [f32],
+    /// Whether panels of one sample lie in the input as tiles read them.
+    is_in_order: bool,
 }
 
 impl<'a> Term<'a> {
@@ -43,7 +45,10 @@ impl<'a> Term<'a> {
         );
         check_input(shape, x);
         let shape = shape.flattened();
+        let is_plain = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0];
+        let is_whole = weights.order.run_len() == shape.group_in().div_ceil(4);
         Term {
+            is_in_order: is_plain && is_whole && !weights.tiles.lifts,
             quads: ConvShape {
                 in_channels: shape.in_channels.div_ceil(4),
                 out_channels: shape.out_channels.div_ceil(4),
@@ -61,20 +66,16 @@ impl<'a> Term<'a> {
     }
 
     /// The quads of a panel where they lie in the input as tiles read them, so that nothing need be gathered.
-    pub(super) fn in_place(&self, group: usize, pixels: &Range<usize>) -> Option<&'a [f32]> {
-        let (shape, quads) = (&self.quads, self.shape.group_in().div_ceil(4));
-        let is_plain = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0];
-        let is_whole = self.weights.order.run_len() == quads && !self.weights.tiles.lifts;
-        let (sample, first) = (
-            pixels.start / shape.in_pixels().max(1),
-            pixels.start % shape.in_pixels().max(1),
-        );
-        if !is_plain || !is_whole || first + pixels.len() > shape.in_pixels() {
+    fn in_place(&self, group: usize, pixels: &Range<usize>) -> Option<&'a [f32]> {
+        let in_pixels = self.shape.in_pixels().max(1);
+        let (sample, first) = (pixels.start / in_pixels, pixels.start % in_pixels);
+        if !self.is_in_order || first + pixels.len() > in_pixels {
             return None;
         }
-        let start = (sample * shape.in_channels + group * quads) * shape.in_pixels() + first;
+        let quads = self.weights.order.run_len();
+        let start = (sample * self.quads.in_channels + group * quads) * in_pixels + first;
         let read = pixels.len().next_multiple_of(READ_TOGETHER);
-        let len = quads.checked_sub(1)? * shape.in_pixels() + read;
+        let len = quads.checked_sub(1)? * in_pixels + read;
         self.x.get(start..start + len)
     }
 
@@ -110,67 +111,38 @@ impl<'a> Term<'a> {
         group * per_group..(group + 1) * per_group
     }
 
-    /// Where the quads of a panel lie: in place, or gathered.
-    pub(super) fn place<'p>(
-        &'p self,
-        group: usize,
-        pixels: &Range<usize>,
-        gathered: &'p [f32],
-    ) -> Placed<'p> {
+    /// Where the quads of a panel lie, in place or gathered: all of their depth.
+    pub(super) fn place(&self, group: usize, pixels: &Range<usize>, gathered: &[f32]) -> Panel {
         let (quads, stride) = match self.in_place(group, pixels) {
             Some(quads) => (quads, self.shape.in_pixels()),
             None => (gathered, pixels.len().next_multiple_of(LANES)),
         };
-        Placed {
-            quads,
+        let (depth, pixels) = (self.weights.order.run_len(), pixels.len());
+        let read = pixels.next_multiple_of(READ_TOGETHER);
+        assert!(depth == 0 || quads.len() >= (depth - 1) * stride + read);
+        Panel {
+            quads: quads.as_ptr().cast(),
             stride,
-            pixels: pixels.len(),
+            pixels,
         }
     }
 
-    /// Multiplies a panel with the first rows of some of the weights; returns how many groups of them.
-    #[inline(always)]
-    pub(super) fn multiply(
-        &self,
-        group: usize,
-        rows: Range<usize>,
-        panel: &Placed<'_>,
-        sums: &mut [GroupSums; TILE_GROUPS],
-    ) -> usize {
+    /// The first of some rows of a group's weights: as many as a tile takes.
+    pub(super) fn rows(&self, group: usize, rows: Range<usize>) -> TileRows {
         let weights = self.weights;
         let depth = weights.order.run_len();
         let group_bytes = depth * TILE_ROWS * weights.tiles.width.quad_bytes();
         let (tile, groups) = weights.tiles.panel(rows.len().div_ceil(TILE_ROWS));
         let a = &weights.packed[group].bytes()[rows.start / TILE_ROWS * group_bytes..];
-        let a = &a[..groups * group_bytes];
         let channel = group * self.shape.group_out() + rows.start;
-        let start = &weights.starts[channel..][..groups * TILE_ROWS];
-        let &Placed {
-            quads,
-            stride,
-            pixels,
-        } = panel;
-        let read = pixels.next_multiple_of(READ_TOGETHER);
-        assert!(depth == 0 || quads.len() >= (depth - 1) * stride + read);
-        let b = Panel {
-            quads: quads.as_ptr().cast(),
-            stride,
-            pixels,
-        };
-        // SAFETY: this CPU has the tile's instructions, both operands are `depth` quads deep, the pixels in whole runs, as
-        // asserted above, and there are sums for the groups.
-        unsafe { tile(depth, a.as_ptr(), b, start.as_ptr(), sums.as_mut_ptr()) };
-        groups
+        TileRows {
+            groups,
+            depth,
+            a: a[..groups * group_bytes].as_ptr(),
+            start: weights.starts[channel..][..groups * TILE_ROWS].as_ptr(),
+            tile,
+        }
     }
-}
-
-/// A panel as tiles read it.
-#[derive(Clone, Copy)]
-pub(super) struct Placed<'a> {
-    quads: &'a [f32],
-    /// Quads from one depth to the next.
-    stride: usize,
-    pixels: usize,
 }
 
 /// Gathers some panels, all of their depth.

@@ -1,6 +1,8 @@
 //! What happens to finished sums: scale, bias, residual, activation, and the way to bytes or floats.
 
 mod columns;
+#[cfg(target_arch = "x86_64")]
+mod registers;
 mod rows;
 mod tile;
 #[cfg(target_arch = "x86_64")]

@@ -21,8 +21,8 @@ pub(in crate::int8) struct PixelRun {
     pub(super) column: usize,
     pub(super) len: usize,
     /// The first pixel, within its sample.
-    pixel: usize,
-    sample: usize,
+    pub(super) pixel: usize,
+    pub(super) sample: usize,
 }
 
 impl PixelRun {

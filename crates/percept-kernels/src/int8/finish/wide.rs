@@ -211,7 +211,7 @@ fn add_floats(
 
 /// So many lanes, all of them at most.
 #[inline]
-fn mask(lanes: usize) -> __mmask16 {
+pub(super) fn mask(lanes: usize) -> __mmask16 {
     (u32::MAX >> (32 - lanes.min(LANES))) as __mmask16
 }
 
@@ -271,7 +271,7 @@ fn four(numbers: &[f32]) -> [__m512; TILE_ROWS] {
 /// Vector j from bytes j of 16 quads.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn widen(quads: __m512i) -> [__m512; TILE_ROWS] {
+pub(super) fn widen(quads: __m512i) -> [__m512; TILE_ROWS] {
     let highest = [
         _mm512_slli_epi32::<24>(quads),
         _mm512_slli_epi32::<16>(quads),
@@ -288,7 +288,7 @@ fn widen(quads: __m512i) -> [__m512; TILE_ROWS] {
 /// 16 quads of the steps nearest to these numbers.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn quads_of(values: [__m512; TILE_ROWS], per_unit: f32, lowest: f32) -> __m512i {
+pub(super) fn quads_of(values: [__m512; TILE_ROWS], per_unit: f32, lowest: f32) -> __m512i {
     let mut steps = [_mm512_setzero_si512(); TILE_ROWS];
     for i in 0..TILE_ROWS {
         let value = _mm512_mul_ps(values[i], _mm512_set1_ps(per_unit));

@@ -14,7 +14,7 @@
 mod avx2;
 mod portable;
 #[cfg(target_arch = "x86_64")]
-mod vnni;
+pub(super) mod vnni;
 
 use crate::isa::Isa;
 
@@ -85,6 +85,21 @@ pub(crate) const READ_TOGETHER: usize = 16;
 /// Groups of `a` follow one another, and so do their starts. Whole runs of [`READ_TOGETHER`] pixels must be readable at each depth.
 pub(crate) type PanelTile =
     unsafe fn(depth: usize, a: *const u8, b: Panel, start: *const i32, sums: *mut GroupSums);
+
+/// Groups of rows that a panel tile multiplies with panels.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TileRows {
+    /// How many groups.
+    pub(crate) groups: usize,
+    /// Quads that they are deep.
+    pub(crate) depth: usize,
+    /// Their weights.
+    pub(crate) a: *const u8,
+    /// What their sums start from.
+    pub(crate) start: *const i32,
+    /// What multiplies them.
+    pub(crate) tile: PanelTile,
+}
 
 /// `sums = start + rows · b` for panels of 16 outputs, over `depth` quads. Panels of `b` follow one another, and so do their starts.
 pub(crate) type RowTile = unsafe fn(

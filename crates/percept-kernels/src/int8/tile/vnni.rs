@@ -25,7 +25,7 @@ fn has_wide() -> bool {
 }
 
 /// Tiles of 512-bit vectors: 8 rows by 48 pixels, or 6 rows by 32 outputs.
-pub(super) mod wide {
+pub(in crate::int8) mod wide {
     use std::arch::x86_64::*;
 
     use super::super::{
@@ -78,6 +78,33 @@ pub(super) mod wide {
         start: *const i32,
         sums: *mut GroupSums,
     ) {
+        // SAFETY: passed on from the caller.
+        let tile = unsafe { products::<GROUPS, VECTORS>(depth, a, b, start) };
+        for g in 0..GROUPS {
+            for i in 0..TILE_ROWS {
+                for j in 0..VECTORS {
+                    // SAFETY: the caller gives the sums of each group.
+                    unsafe {
+                        let to = sums.add(g).cast::<i32>().add(i * TILE_PIXELS + LANES * j);
+                        _mm512_storeu_si512(to.cast(), tile[g][i][j]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// What [`PanelTile`](super::super::PanelTile) computes for so many groups and vectors of pixels, in registers.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline]
+    #[target_feature(enable = "avx512f,avx512vnni")]
+    pub(in crate::int8) unsafe fn products<const GROUPS: usize, const VECTORS: usize>(
+        depth: usize,
+        a: *const u8,
+        b: Panel,
+        start: *const i32,
+    ) -> [[[__m512i; VECTORS]; TILE_ROWS]; GROUPS] {
         let mut tile = [[[_mm512_setzero_si512(); VECTORS]; TILE_ROWS]; GROUPS];
         for g in 0..GROUPS {
             for i in 0..TILE_ROWS {
@@ -113,17 +140,7 @@ pub(super) mod wide {
                 quads = quads.add(b.stride);
             }
         }
-        for g in 0..GROUPS {
-            for i in 0..TILE_ROWS {
-                for j in 0..VECTORS {
-                    // SAFETY: the caller gives the sums of each group.
-                    unsafe {
-                        let to = sums.add(g).cast::<i32>().add(i * TILE_PIXELS + LANES * j);
-                        _mm512_storeu_si512(to.cast(), tile[g][i][j]);
-                    }
-                }
-            }
-        }
+        tile
     }
 
     /// Up to 8 pixels, which would leave most of a vector empty: four rows of weights, four quads deep, are a vector instead.
