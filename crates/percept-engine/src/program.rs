@@ -285,7 +285,11 @@ impl Program {
             .iter()
             .map(|(name, tensor)| (*name, tensor.shape().to_vec()))
             .collect();
-        let bindings = self.graph.bind(&shapes)?;
+        let bindings = self.graph.bind_symbols(&shapes)?;
+        // Looking at every size of the network takes longer than some of its layers: known sizes were looked at.
+        if !self.schedules.contains_key(&(0, bindings.clone())) {
+            self.graph.check_sizes(&bindings)?;
+        }
         let mut slices = Vec::new();
         for input in self.graph.inputs() {
             let given = inputs.iter().find(|(name, _)| *name == input.name);

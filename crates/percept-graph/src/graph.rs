@@ -342,6 +342,14 @@ impl Graph {
 
     /// Symbol values from the shapes of all inputs, checked against what the network can take.
     pub fn bind(&self, shapes: &[(&str, Vec<usize>)]) -> Result<Bindings, GraphError> {
+        let bindings = self.bind_symbols(shapes)?;
+        self.check_sizes(&bindings)?;
+        Ok(bindings)
+    }
+
+    /// Symbol values from the shapes of all inputs. Whether the network can take them is [`Graph::check_sizes`]'s to say, which looks
+    /// at every value: who runs a network again and again asks when sizes are new.
+    pub fn bind_symbols(&self, shapes: &[(&str, Vec<usize>)]) -> Result<Bindings, GraphError> {
         for (name, _) in shapes {
             if !self.inputs.iter().any(|input| input.name == *name) {
                 let known: Vec<&str> = self
@@ -363,9 +371,18 @@ impl Graph {
             })?;
             self.bind_input(input, shape, &mut bindings)?;
         }
-        let is_empty = shapes.iter().any(|(_, shape)| shape.contains(&0));
+        Ok(bindings)
+    }
+
+    /// Whether no size inside of the network vanishes or falls below zero.
+    pub fn check_sizes(&self, bindings: &Bindings) -> Result<(), GraphError> {
+        let mut taken = self
+            .inputs
+            .iter()
+            .flat_map(|input| &self.value(input.value).ty.shape);
+        let is_empty = taken.any(|dim| dim.eval(bindings) == Ok(0));
         for dim in self.values.iter().flat_map(|value| &value.ty.shape) {
-            match dim.eval(&bindings) {
+            match dim.eval(bindings) {
                 // Nothing in, nothing out; but a network whose inner sizes vanish cannot take the input.
                 Ok(0) if !is_empty => {
                     return Err(GraphError::NegativeSize {
@@ -378,7 +395,7 @@ impl Graph {
                 Err(other) => return Err(other),
             }
         }
-        Ok(bindings)
+        Ok(())
     }
 
     fn bind_input(
