@@ -29,7 +29,7 @@ pub struct Told<'a> {
     pub noise: &'a [(String, Noise)],
     /// Samples that it was measured on.
     pub measured: usize,
-    /// What a sample takes in floats and so.
+    /// What a run takes in floats and so.
     pub takes: BothMs,
     pub threads: usize,
     pub written: Option<&'a Written>,
@@ -110,7 +110,7 @@ fn summary(told: &Told<'_>) -> String {
     text
 }
 
-/// What a sample takes, and whether that pays.
+/// What a run takes, and whether that pays.
 fn time(told: &Told<'_>) -> String {
     let [float, integer] = told.takes.map(milliseconds);
     let ratio = told.takes[0] / told.takes[1];
@@ -123,7 +123,7 @@ fn time(told: &Told<'_>) -> String {
         (false, Some(_)) => ": integers do not pay here",
     };
     format!(
-        "a sample takes {integer} ms, {float} ms in floats ({ratio:.2}x, {threads} threads){pays}\n"
+        "a run takes {integer} ms, {float} ms in floats ({ratio:.2}x, {threads} threads){pays}\n"
     )
 }
 
