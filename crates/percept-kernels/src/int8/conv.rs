@@ -284,14 +284,11 @@ impl Job<'_> {
                 false => None,
             };
             for (index, (inputs, outputs)) in panels.iter().enumerate() {
-                // Lines that the next tile writes, and what it adds to them, may be in another thread's cache, and floats in none. One
-                // thread alone only loses time by asking for bytes.
                 let next = match panels.get(index + 1) {
                     Some((_, outputs)) => (row, outputs),
                     None => (row + TILE_GROUPS * TILE_ROWS, &panels[0].1),
                 };
-                let is_far = cpu.threads() > 1 || self.finish.gives_floats();
-                if is_far && next.0 < rows.end {
+                if next.0 < rows.end {
                     let channel = group * shape.group_out() + next.0;
                     self.finish.fetch(channel, shape, &runs[next.1.clone()]);
                 }

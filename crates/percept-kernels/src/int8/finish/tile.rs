@@ -6,13 +6,13 @@ use std::ops::Range;
 use super::wide;
 use super::{Addend, Finish, SharedOutput, read_quads, write_quads};
 use crate::activation::Activation;
-use crate::aligned::{FLOATS_PER_LINE, LINE_BYTES};
+use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::int8::has_wide;
 use crate::int8::tile::{GroupSums, TILE_GROUPS, TILE_PIXELS, TILE_ROWS};
 use crate::isa::{Isa, Kernel};
-use crate::simd::{LANES, Simd, prefetch_read, prefetch_write};
+use crate::simd::{LANES, Simd, prefetch_write};
 
 /// Part of a panel: pixels that lie side by side.
 #[derive(Clone, Copy)]
@@ -60,37 +60,20 @@ impl PixelRun {
 }
 
 impl Finish<'_> {
-    /// Whether results are floats.
-    pub(in crate::int8) fn gives_floats(&self) -> bool {
-        matches!(self.output, SharedOutput::Floats(_))
-    }
-
-    /// Asks for the lines that tiles of two groups of 4 channels read and write.
+    /// Asks for the lines of floats that tiles of two groups of 4 channels write, which come from far. Bytes are near enough: asking for
+    /// them costs more than it gains, on several threads too.
     #[inline(always)]
     pub(in crate::int8) fn fetch(&self, channel: usize, shape: &ConvShape, runs: &[PixelRun]) {
+        let SharedOutput::Floats(y) = &self.output else {
+            return;
+        };
         let (channels, pixels) = (shape.out_channels, shape.out_pixels());
         let end = (channel + TILE_GROUPS * TILE_ROWS).min(channels);
         for run in runs {
-            match &self.output {
-                SharedOutput::Floats(y) => {
-                    for channel in channel..end {
-                        let start = (run.sample * channels + channel) * pixels + run.pixel;
-                        for at in (start..start + run.len).step_by(FLOATS_PER_LINE) {
-                            prefetch_write(y.as_mut_ptr().wrapping_add(at));
-                        }
-                    }
-                }
-                SharedOutput::Bytes(y, ..) => {
-                    for quad in channel / 4..end.div_ceil(4) {
-                        let quad = run.sample * channels.div_ceil(4) + quad;
-                        let start = 4 * (quad * pixels + run.pixel);
-                        for byte in (start..start + 4 * run.len).step_by(LINE_BYTES) {
-                            prefetch_write(y.as_mut_ptr().wrapping_add(byte).cast());
-                            if let Some(Addend::Bytes(residual, _)) = self.residual {
-                                prefetch_read(residual.as_ptr().wrapping_add(byte).cast());
-                            }
-                        }
-                    }
+            for channel in channel..end {
+                let start = (run.sample * channels + channel) * pixels + run.pixel;
+                for at in (start..start + run.len).step_by(FLOATS_PER_LINE) {
+                    prefetch_write(y.as_mut_ptr().wrapping_add(at));
                 }
             }
         }
