@@ -3,6 +3,7 @@
 //! Differences are squared as they are: with |q|² + |d|² - 2 q·d, which is one multiplication less, near rows would lose the
 //! digits that tell them apart. A block of rows stays in the cache while all queries look at it.
 
+mod byte_rows;
 mod through_bytes;
 
 use std::sync::{Mutex, PoisonError};
@@ -11,7 +12,8 @@ use crate::cpu::Cpu;
 use crate::isa::Kernel;
 use crate::simd::{LANES, Simd};
 
-pub use through_bytes::{ByteRows, nearest_through_bytes};
+pub use byte_rows::ByteRows;
+pub use through_bytes::nearest_through_bytes;
 
 /// A row that was found.
 #[derive(Clone, Copy, Debug, PartialEq)]
