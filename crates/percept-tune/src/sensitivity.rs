@@ -154,13 +154,13 @@ pub fn sensitivity(
         return Err(TuneError::NoSamples);
     }
     let whole = recipe.plan(subject.graph, calibration)?;
-    let units = subject.units(&whole)?;
+    let mut units = subject.units(&whole)?;
     let layers: Vec<&Node> = recipe.takes(subject.graph).collect();
     let weights = |node: &Node| subject.graph.param(node.params[0]);
-    let unit_of = |node: &Node| units.unit(&node.name);
-    let mut unit_bytes: BTreeMap<Option<usize>, u64> = BTreeMap::new();
+    let mut unit_bytes: BTreeMap<usize, u64> = BTreeMap::new();
     for &node in &layers {
-        *unit_bytes.entry(unit_of(node)).or_default() += weights(node).bytes();
+        let bytes = unit_bytes.entry(units.unit(&node.name)).or_default();
+        *bytes += weights(node).bytes();
     }
     let mut found = Vec::new();
     for (done, node) in layers.iter().enumerate() {
@@ -170,11 +170,9 @@ pub fn sensitivity(
         let param = weights(node);
         let mut small = param.clone();
         small.grid = Some(grids.weight);
-        let unit = unit_of(node);
+        let unit = units.unit(&node.name);
         let share = param.bytes() as f64 / unit_bytes[&unit].max(1) as f64;
-        let [float_ms, integer_ms] = unit
-            .map_or([0.0; 2], |unit| units.ms(unit))
-            .map(|ms| ms * share);
+        let [float_ms, integer_ms] = units.ms(unit).map(|ms| ms * share);
         let own_db = own.sqnr_db();
         let remedies = match own_db < NOISY_DB {
             true => remedies(subject, recipe, calibration, node, own_db)?,
@@ -186,7 +184,7 @@ pub fn sensitivity(
             grids,
             own_db,
             network_db: network.sqnr_db(),
-            unit: unit.unwrap_or(usize::MAX),
+            unit,
             float_ms,
             integer_ms,
             float_bytes: param.bytes(),

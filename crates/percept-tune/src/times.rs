@@ -13,7 +13,7 @@ const TIMED_RUNS: usize = 5;
 
 /// A step of a program.
 struct Timed {
-    /// The nodes that it computes.
+    /// The nodes that it computes, at least one.
     nodes: Vec<String>,
     /// Its shortest time.
     ms: f64,
@@ -42,37 +42,32 @@ impl Units {
         }
         for (kind, steps) in steps.iter().enumerate() {
             for step in steps {
-                if let Some(unit) = step.nodes.first().and_then(|node| units.unit(node)) {
-                    units.ms.entry(unit).or_default()[kind] += step.ms;
-                }
+                let unit = units.unit(&step.nodes[0]);
+                units.ms.entry(unit).or_default()[kind] += step.ms;
             }
         }
         units
     }
 
     fn join(&mut self, nodes: &[String]) {
-        let mut first = None;
+        let unit = self.unit(&nodes[0]);
         for node in nodes {
-            let new = self.parents.len();
-            let at = *self.of_node.entry(node.clone()).or_insert(new);
-            if at == new {
-                self.parents.push(new);
-            }
-            let root = self.root(at);
-            self.parents[root] = *first.get_or_insert(root);
+            let other = self.unit(node);
+            self.parents[other] = unit;
         }
     }
 
-    fn root(&self, mut at: usize) -> usize {
+    /// The number of a node's unit. One that no step computes is a unit by itself.
+    pub(crate) fn unit(&mut self, node: &str) -> usize {
+        let new = self.parents.len();
+        let mut at = *self.of_node.entry(node.to_owned()).or_insert(new);
+        if at == new {
+            self.parents.push(new);
+        }
         while self.parents[at] != at {
             at = self.parents[at];
         }
         at
-    }
-
-    /// The number of a node's unit.
-    pub(crate) fn unit(&self, node: &str) -> Option<usize> {
-        self.of_node.get(node).map(|&at| self.root(at))
     }
 
     /// What a unit takes.
@@ -175,15 +170,12 @@ mod tests {
             (&["last", "short", "sum"], 2.5),
             (&["pool"], 0.25),
         ]);
-        let units = Units::of(&[float, integer]);
-        let ms = |node: &str| units.ms(units.unit(node).unwrap());
-        assert_eq!(ms("score"), [3.0, 7.5]);
-        assert_eq!(ms("short"), [6.0, 2.5]);
-        assert_eq!(ms("pool"), [0.5, 0.25]);
-        for pair in [["score", "mix"], ["short", "last"]] {
-            assert_eq!(units.unit(pair[0]), units.unit(pair[1]));
-        }
-        assert_ne!(units.unit("score"), units.unit("short"));
-        assert_eq!(units.unit("nobody"), None);
+        let mut units = Units::of(&[float, integer]);
+        let [score, mix, short, last, pool, nobody] =
+            ["score", "mix", "short", "last", "pool", "nobody"].map(|node| units.unit(node));
+        assert_eq!((score, short), (mix, last));
+        assert!(score != short && nobody != pool);
+        let ms = [score, short, pool, nobody].map(|unit| units.ms(unit));
+        assert_eq!(ms, [[3.0, 7.5], [6.0, 2.5], [0.5, 0.25], [0.0, 0.0]]);
     }
 }
