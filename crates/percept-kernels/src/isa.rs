@@ -24,13 +24,15 @@ pub enum Isa {
     /// The same, and matrix products and attention on vectors of 16 floats: AVX-512 F, DQ, VL and VNNI. Kernels have the bits of
     /// [`Isa::Avx2`], but 1x1 convolutions may run with another one (`choose_for_kept_weights`), whose sums begin with the bias.
     Avx512,
+    /// The same, and products of whole tiles of bytes: AMX. Kernels on floats are those of [`Isa::Avx512`].
+    Amx,
 }
 
 /// Why an instruction set cannot be used.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum IsaError {
     /// The name is not one of ours.
-    #[error("unknown instruction set '{name}': expected portable, avx2, vnni or avx512")]
+    #[error("unknown instruction set '{name}': expected portable, avx2, vnni, avx512 or amx")]
     Unknown {
         /// The name as given.
         name: String,
@@ -49,20 +51,21 @@ impl Isa {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) => Isa::parse(&name)?.check(),
             Err(_) => {
-                let mut best = [Isa::Avx512, Isa::Vnni, Isa::Avx2].into_iter();
+                let mut best = [Isa::Amx, Isa::Avx512, Isa::Vnni, Isa::Avx2].into_iter();
                 let best = best.find(|isa| isa.is_supported());
                 Ok(best.unwrap_or(Isa::Portable))
             }
         }
     }
 
-    /// Reads `portable`, `avx2`, `vnni` or `avx512`, in any case.
+    /// Reads `portable`, `avx2`, `vnni`, `avx512` or `amx`, in any case.
     pub fn parse(name: &str) -> Result<Isa, IsaError> {
         match name.trim().to_ascii_lowercase().as_str() {
             "portable" => Ok(Isa::Portable),
             "avx2" => Ok(Isa::Avx2),
             "vnni" => Ok(Isa::Vnni),
             "avx512" => Ok(Isa::Avx512),
+            "amx" => Ok(Isa::Amx),
             _ => Err(IsaError::Unknown {
                 name: name.to_owned(),
             }),
@@ -76,10 +79,10 @@ impl Isa {
 
     /// The instruction sets of this CPU that kernels on bytes differ in: what their tests loop over.
     pub fn available_for_bytes() -> Vec<Isa> {
-        Isa::supported_of([Isa::Portable, Isa::Avx2, Isa::Vnni])
+        Isa::supported_of([Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Amx])
     }
 
-    fn supported_of(all: [Isa; 3]) -> Vec<Isa> {
+    fn supported_of<const N: usize>(all: [Isa; N]) -> Vec<Isa> {
         all.into_iter().filter(|isa| isa.is_supported()).collect()
     }
 
@@ -110,14 +113,21 @@ impl Isa {
                     && is_x86_feature_detected!("bmi1")
                     && is_x86_feature_detected!("bmi2")
             }
+            #[cfg(target_arch = "x86_64")]
+            Isa::Amx => Isa::Avx512.is_supported() && crate::int8::has_matrix_tiles(),
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Vnni | Isa::Avx512 => false,
+            Isa::Avx2 | Isa::Vnni | Isa::Avx512 | Isa::Amx => false,
         }
     }
 
     /// Whether it has instructions for dot products of bytes.
     pub fn has_byte_dots(self) -> bool {
-        matches!(self, Isa::Vnni | Isa::Avx512)
+        matches!(self, Isa::Vnni | Isa::Avx512 | Isa::Amx)
+    }
+
+    /// Whether kernels on floats take vectors of 16.
+    pub fn has_wide_floats(self) -> bool {
+        matches!(self, Isa::Avx512 | Isa::Amx)
     }
 
     /// Itself when this CPU can run it, else an error.
@@ -142,9 +152,9 @@ impl Isa {
             Isa::Avx2 | Isa::Vnni => unsafe { crate::simd::run_avx2(kernel, None) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Isa::Avx512 => unsafe { crate::simd::run_avx2(kernel, Some(Wide::new())) },
+            Isa::Avx512 | Isa::Amx => unsafe { crate::simd::run_avx2(kernel, Some(Wide::new())) },
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Vnni | Isa::Avx512 => {
+            Isa::Avx2 | Isa::Vnni | Isa::Avx512 | Isa::Amx => {
                 unreachable!("unsupported instruction sets were refused above")
             }
         }
@@ -164,9 +174,9 @@ impl Isa {
             Isa::Avx2 | Isa::Vnni => unsafe { crate::simd::run_avx2_alone(kernel) },
             #[cfg(target_arch = "x86_64")]
             // SAFETY: as above.
-            Isa::Avx512 => unsafe { crate::simd::run_avx512(kernel, Wide::new()) },
+            Isa::Avx512 | Isa::Amx => unsafe { crate::simd::run_avx512(kernel, Wide::new()) },
             #[cfg(not(target_arch = "x86_64"))]
-            Isa::Avx2 | Isa::Vnni | Isa::Avx512 => {
+            Isa::Avx2 | Isa::Vnni | Isa::Avx512 | Isa::Amx => {
                 unreachable!("unsupported instruction sets were refused above")
             }
         }
@@ -197,6 +207,7 @@ impl fmt::Display for Isa {
             Isa::Avx2 => "avx2",
             Isa::Vnni => "vnni",
             Isa::Avx512 => "avx512",
+            Isa::Amx => "amx",
         })
     }
 }
@@ -207,7 +218,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Avx512] {
+        for isa in [Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Avx512, Isa::Amx] {
             assert_eq!(Isa::parse(&isa.to_string()), Ok(isa));
         }
         assert_eq!(

@@ -89,7 +89,11 @@ impl Block<'_, '_> {
             .next_multiple_of(LANES)
             .max(depth.next_multiple_of(TILE_ROWS));
         let panel_len = rows * PANEL;
-        let at_once = if isa == Isa::Avx512 { wide::PANELS } else { 1 };
+        let at_once = if isa.has_wide_floats() {
+            wide::PANELS
+        } else {
+            1
+        };
         let [queries, sums, states, keys, values, weights] = scratch.floats([
             panels * panel_len,
             panels * panel_len,

@@ -22,7 +22,7 @@ pub fn choose_algorithm(shape: &ConvShape, mode: Mode, _isa: Isa) -> ConvAlgorit
 /// The algorithm for a convolution whose weights are packed once and kept, and which may scale its input if it is pointwise.
 pub fn choose_for_kept_weights(shape: &ConvShape, mode: Mode, isa: Isa) -> ConvAlgorithm {
     // Narrower vectors have too few registers for it.
-    let pays = isa == Isa::Avx512 && pixels::supports(shape) && pixels_pay(shape);
+    let pays = isa.has_wide_floats() && pixels::supports(shape) && pixels_pay(shape);
     if pays {
         ConvAlgorithm::Pixels
     } else {

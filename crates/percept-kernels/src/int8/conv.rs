@@ -6,7 +6,9 @@ use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun};
 #[cfg(target_arch = "x86_64")]
 use super::has_wide;
 use super::term::Term;
-use super::tile::{NO_SUMS, Panel, TILE_GROUPS, TILE_ROWS, Tiles};
+#[cfg(target_arch = "x86_64")]
+use super::tile::TileRegisters;
+use super::tile::{GroupSums, Panel, PanelTiles, TILE_GROUPS, TILE_ROWS};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::conv::ConvShape;
@@ -27,7 +29,7 @@ const BLOCK_CHANNELS: usize = 32;
 pub struct ByteConv {
     pub(super) order: QuadOrder,
     pub(super) groups: usize,
-    pub(super) tiles: Tiles,
+    pub(super) tiles: PanelTiles,
     pub(super) packed: Vec<AlignedBuf>,
     pub(super) starts: Vec<i32>,
     pub(super) scales: Vec<f32>,
@@ -45,10 +47,11 @@ impl ByteConv {
         assert!(ByteConv::supports(shape), "groups of whole quads");
         let order = QuadOrder::maps(shape.group_in(), shape.taps());
         assert_eq!(weights.scales.len(), shape.out_channels, "rows of weights");
-        let tiles = Tiles::new(cpu.isa(), weights.operands(&order, signed));
+        let tiles = PanelTiles::new(cpu.isa(), weights.operands(&order, signed));
         let rows = shape.group_out();
         let packed = (0..shape.groups)
-            .map(|group| weights.pack_groups(&order, group * rows..(group + 1) * rows, tiles.width))
+            .map(|group| group * rows..(group + 1) * rows)
+            .map(|rows| weights.pack(&order, rows, tiles.packing, tiles.width))
             .collect();
         ByteConv {
             order,
@@ -58,6 +61,11 @@ impl ByteConv {
             starts: weights.starts(&order, tiles.start_factor(), TILE_ROWS),
             scales: weights.scales.clone(),
         }
+    }
+
+    /// Quads that rows of packed weights are deep.
+    pub(super) fn depth(&self) -> usize {
+        self.tiles.depth(self.order.run_len())
     }
 
     /// Pixels that are computed together.
@@ -193,7 +201,7 @@ impl Job<'_> {
         let panel_blocks = Parts::exactly(panel_blocks, panels, 1);
         let splits = BLOCKS.div_ceil((groups * panel_blocks.count()).max(1));
         let splits = splits.min(rows.div_ceil(BLOCK_CHANNELS)).max(1);
-        let row_blocks = Parts::exactly(splits, rows, TILE_ROWS);
+        let row_blocks = Parts::exactly(splits, rows, first.weights.tiles.packing.height);
         let call = cpu.number_call();
         let blocks = groups * panel_blocks.count() * row_blocks.count();
         cpu.parallel(blocks, &|block, scratch| {
@@ -264,9 +272,11 @@ impl Job<'_> {
         panels: &Range<usize>,
         gathered: &[f32],
     ) {
-        let shape = &self.terms[0].shape;
+        let (shape, tiles) = (&self.terms[0].shape, &self.terms[0].weights.tiles);
+        #[cfg(target_arch = "x86_64")]
+        let _registers = tiles.has_own_registers().then(TileRegisters::take);
         let Places { panels, runs } = self.places(group, panels, gathered);
-        let mut sums = [[NO_SUMS; TILE_GROUPS]; 2];
+        let mut sums = [[GroupSums::NONE; TILE_GROUPS]; 2];
         let mut row = rows.start;
         while row < rows.end {
             let channel = group * shape.group_out() + row;
@@ -276,7 +286,7 @@ impl Job<'_> {
             }
             let groups = weights[0].map_or(1, |rows| rows.groups);
             #[cfg(target_arch = "x86_64")]
-            let in_registers = match has_wide(cpu.isa()) {
+            let in_registers = match has_wide(cpu.isa()) && !tiles.has_own_registers() {
                 true => {
                     self.finish
                         .in_registers(weights, channel, shape.out_channels, self.out_pixels)
@@ -284,13 +294,15 @@ impl Job<'_> {
                 false => None,
             };
             for (index, (inputs, outputs)) in panels.iter().enumerate() {
-                let next = match panels.get(index + 1) {
+                let (next, outputs_of_next) = match panels.get(index + 1) {
                     Some((_, outputs)) => (row, outputs),
-                    None => (row + TILE_GROUPS * TILE_ROWS, &panels[0].1),
+                    None => (row + groups * TILE_ROWS, &panels[0].1),
                 };
-                if next.0 < rows.end {
-                    let channel = group * shape.group_out() + next.0;
-                    self.finish.fetch(channel, shape, &runs[next.1.clone()]);
+                if next < rows.end {
+                    let channel = group * shape.group_out() + next;
+                    let channels = channel..channel + groups * TILE_ROWS;
+                    let runs = &runs[outputs_of_next.clone()];
+                    self.finish.fetch(channels, shape, runs);
                 }
                 let runs = &runs[outputs.clone()];
                 #[cfg(target_arch = "x86_64")]

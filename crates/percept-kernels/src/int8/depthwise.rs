@@ -2,7 +2,7 @@
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun};
 use super::map::check_input;
-use super::tile::{NO_SUMS, TILE_PIXELS, TILE_ROWS};
+use super::tile::{GroupSums, SUM_ROW, TILE_PIXELS, TILE_ROWS};
 use super::weights::ByteWeights;
 use crate::conv::ConvShape;
 use crate::cpu::Cpu;
@@ -98,10 +98,10 @@ impl Kernel for Row<'_> {
         for first in (0..width).step_by(TILE_PIXELS) {
             let len = (width - first).min(TILE_PIXELS);
             let sums = self.sums(first, len);
-            let mut tile = NO_SUMS;
+            let mut tile = GroupSums::NONE;
             for (pixel, sums) in sums.as_chunks::<4>().0.iter().enumerate() {
                 for lane in 0..4 {
-                    tile[lane * TILE_PIXELS + pixel] = sums[lane];
+                    tile.0[lane * SUM_ROW + pixel] = sums[lane];
                 }
             }
             let run = PixelRun::within(self.map / quads, self.row * width + first, len);

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishRows};
 use super::map::row_len;
-use super::tile::{PanelSums, ROW_OUTPUTS, ROW_PANELS, ROW_TILE, Tiles, lift};
+use super::tile::{PanelSums, ROW_OUTPUTS, ROW_PANELS, ROW_TILE, RowTiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::cpu::Cpu;
@@ -23,7 +23,7 @@ const BLOCK_OUTPUTS: usize = 4 * ROW_OUTPUTS;
 #[derive(Debug)]
 pub struct ByteLinear {
     order: QuadOrder,
-    tiles: Tiles,
+    tiles: RowTiles,
     panels: AlignedBuf,
     starts: Vec<i32>,
     scales: Vec<f32>,
@@ -33,7 +33,7 @@ impl ByteLinear {
     /// Packs weights `[outputs, inputs]` for inputs that are signed or not.
     pub fn pack(cpu: &Cpu, weights: &ByteWeights, inputs: usize, signed: bool) -> ByteLinear {
         let order = QuadOrder::rows(inputs, 1);
-        let tiles = Tiles::new(cpu.isa(), weights.operands(&order, signed));
+        let tiles = RowTiles::new(cpu.isa(), weights.operands(&order, signed));
         ByteLinear {
             order,
             tiles,
@@ -73,7 +73,7 @@ impl ByteLinear {
         let mut sums = [[0; ROW_TILE * ROW_OUTPUTS]; ROW_PANELS];
         let mut panel = 0;
         while panel < all {
-            let (tile, panels) = self.tiles.rows(count, all - panel);
+            let (tile, panels) = self.tiles.get(count, all - panel);
             let b = &self.panels.bytes()[panel * panel_bytes..][..panels * panel_bytes];
             let start = &self.starts[panel * ROW_OUTPUTS..][..panels * ROW_OUTPUTS];
             // SAFETY: this CPU has the tile's instructions; rows and panels are `depth` quads deep, with sums for each.
@@ -163,7 +163,7 @@ fn multiply(
             let mut column = chunk.start;
             while column < chunk.end {
                 let left = (chunk.end - column).div_ceil(ROW_OUTPUTS);
-                let (tile, panels) = weights.tiles.rows(count, left);
+                let (tile, panels) = weights.tiles.get(count, left);
                 let b = &weights.panels.bytes()[column / ROW_OUTPUTS * panel_bytes..];
                 let b = &b[..panels * panel_bytes];
                 let start = &weights.starts[column..][..panels * ROW_OUTPUTS];

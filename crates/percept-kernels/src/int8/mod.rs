@@ -42,6 +42,8 @@ pub use scale::ByteScale;
 pub use skip::{ByteMapWeights, byte_conv2d_settled};
 pub use sparse::{ByteSparseConv, byte_sparse_conv};
 pub use tile::QUAD_LIMIT;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use tile::has_matrix_tiles;
 pub(crate) use tile::{ROW_OUTPUTS, ROW_TILE};
 pub use transposed::spread_taps;
 pub use weights::{ByteWeights, QuadOrder};

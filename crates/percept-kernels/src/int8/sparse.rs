@@ -2,7 +2,7 @@
 
 use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishRows};
 use super::map::row_len;
-use super::tile::{PanelSums, ROW_OUTPUTS, ROW_PANELS, ROW_TILE, Tiles, lift};
+use super::tile::{PanelSums, ROW_OUTPUTS, ROW_PANELS, ROW_TILE, RowTiles, lift};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::cpu::Cpu;
@@ -15,7 +15,7 @@ use crate::sparse::SparseConvShape;
 pub struct ByteSparseConv {
     shape: SparseConvShape,
     order: QuadOrder,
-    tiles: Tiles,
+    tiles: RowTiles,
     panels: AlignedBuf,
     starts: Vec<i32>,
     scales: Vec<f32>,
@@ -31,7 +31,7 @@ impl ByteSparseConv {
     ) -> ByteSparseConv {
         let order = QuadOrder::rows(shape.in_channels, shape.taps);
         assert_eq!(weights.scales.len(), shape.out_channels, "rows of weights");
-        let tiles = Tiles::new(cpu.isa(), weights.operands(&order, signed));
+        let tiles = RowTiles::new(cpu.isa(), weights.operands(&order, signed));
         ByteSparseConv {
             shape: *shape,
             order,
@@ -130,7 +130,7 @@ fn multiply(
     let mut column = 0;
     while column < width {
         let left = (width - column) / ROW_OUTPUTS;
-        let (tile, count) = weights.tiles.rows(group.len(), left);
+        let (tile, count) = weights.tiles.get(group.len(), left);
         let b = &panels[column / ROW_OUTPUTS * panel_bytes..][..count * panel_bytes];
         let start = &starts[column..][..count * ROW_OUTPUTS];
         // SAFETY: this CPU has the tile's instructions; rows and panels are `depth` quads deep, with sums for each.

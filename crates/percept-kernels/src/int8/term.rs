@@ -46,7 +46,7 @@ impl<'a> Term<'a> {
         check_input(shape, x);
         let shape = shape.flattened();
         let is_plain = shape.taps() == 1 && shape.stride == [1, 1] && shape.padding == [0, 0];
-        let is_whole = weights.order.run_len() == shape.group_in().div_ceil(4);
+        let is_whole = weights.depth() == shape.group_in().div_ceil(4);
         Term {
             is_in_order: is_plain && is_whole && !weights.tiles.lifts,
             quads: ConvShape {
@@ -62,7 +62,7 @@ impl<'a> Term<'a> {
 
     /// Quads of a gathered panel.
     pub(super) fn panel_len(&self) -> usize {
-        self.weights.tiles.pixels * self.weights.order.run_len() + PANEL_PADDING
+        self.weights.tiles.pixels * self.weights.depth() + PANEL_PADDING
     }
 
     /// The quads of a panel where they lie in the input as tiles read them, so that nothing need be gathered.
@@ -72,7 +72,7 @@ impl<'a> Term<'a> {
         if !self.is_in_order || first + pixels.len() > in_pixels {
             return None;
         }
-        let quads = self.weights.order.run_len();
+        let quads = self.weights.depth();
         let start = (sample * self.quads.in_channels + group * quads) * in_pixels + first;
         let read = pixels.len().next_multiple_of(READ_TOGETHER);
         let len = quads.checked_sub(1)? * in_pixels + read;
@@ -117,7 +117,7 @@ impl<'a> Term<'a> {
             Some(quads) => (quads, self.shape.in_pixels()),
             None => (gathered, pixels.len().next_multiple_of(LANES)),
         };
-        let (depth, pixels) = (self.weights.order.run_len(), pixels.len());
+        let (depth, pixels) = (self.weights.depth(), pixels.len());
         let read = pixels.next_multiple_of(READ_TOGETHER);
         assert!(depth == 0 || quads.len() >= (depth - 1) * stride + read);
         Panel {
@@ -130,15 +130,17 @@ impl<'a> Term<'a> {
     /// The first of some rows of a group's weights: as many as a tile takes.
     pub(super) fn rows(&self, group: usize, rows: Range<usize>) -> TileRows {
         let weights = self.weights;
-        let depth = weights.order.run_len();
-        let group_bytes = depth * TILE_ROWS * weights.tiles.width.quad_bytes();
-        let (tile, groups) = weights.tiles.panel(rows.len().div_ceil(TILE_ROWS));
-        let a = &weights.packed[group].bytes()[rows.start / TILE_ROWS * group_bytes..];
+        let tiles = &weights.tiles;
+        let depth = weights.depth();
+        let row_bytes = depth * tiles.width.quad_bytes();
+        let (tile, groups) = tiles.get(rows.len().div_ceil(TILE_ROWS));
+        let read = (groups * TILE_ROWS).next_multiple_of(tiles.packing.height);
+        let a = &weights.packed[group].bytes()[rows.start * row_bytes..][..read * row_bytes];
         let channel = group * self.shape.group_out() + rows.start;
         TileRows {
             groups,
             depth,
-            a: a[..groups * group_bytes].as_ptr(),
+            a: a.as_ptr(),
             start: weights.starts[channel..][..groups * TILE_ROWS].as_ptr(),
             tile,
         }

@@ -1,7 +1,7 @@
 //! Quantised weights, and how tiles read them.
 
 use super::scale::LARGEST;
-use super::tile::{Operands, QUAD_LIMIT, ROW_OUTPUTS, TILE_ROWS, Width};
+use super::tile::{Operands, Packing, QUAD_LIMIT, Width};
 use crate::aligned::AlignedBuf;
 
 /// How many products of bytes a sum may have: as many as cannot leave 32 bits.
@@ -189,24 +189,25 @@ impl ByteWeights {
         }
     }
 
-    /// Packs the rows `[run][rows / width][quad][width][4]`, `together` rows side by side; `first` and `count` say which.
-    fn pack(
+    /// Packs some rows, those of one run behind those of another.
+    pub(super) fn pack(
         &self,
         order: &QuadOrder,
         rows: std::ops::Range<usize>,
-        together: usize,
+        packing: Packing,
         width: Width,
     ) -> AlignedBuf {
-        let groups = rows.len().div_ceil(together);
-        let quads = order.run_len();
-        let numbers = order.runs() * groups * quads * together * 4;
-        let mut packed = AlignedBuf::zeroed(numbers * width.bytes());
+        let Packing { height, deep } = packing;
+        let depth = order.run_len().next_multiple_of(deep);
+        let run_quads = rows.len().next_multiple_of(height) * depth;
+        let mut packed = AlignedBuf::zeroed(order.runs() * run_quads * width.quad_bytes());
         for run in 0..order.runs() {
             for (index, row) in rows.clone().enumerate() {
                 let values = &self.values[row * order.len()..][..order.len()];
-                let (group, within) = (index / together, index % together);
-                for quad in 0..quads {
-                    let start = ((run * groups + group) * quads + quad) * together + within;
+                let (tile, within) = (index / height, index % height);
+                for quad in 0..order.run_len() {
+                    let part = (tile * depth + quad / deep * deep) * height;
+                    let start = run * run_quads + part + within * deep + quad % deep;
                     for lane in 0..4 {
                         let Some(place) = order.place(run, quad, lane) else {
                             continue;
@@ -219,19 +220,9 @@ impl ByteWeights {
         packed
     }
 
-    /// As panel tiles read a group of output channels: `[rows / 4][quad][4 rows][4]`.
-    pub(super) fn pack_groups(
-        &self,
-        order: &QuadOrder,
-        rows: std::ops::Range<usize>,
-        width: Width,
-    ) -> AlignedBuf {
-        self.pack(order, rows, TILE_ROWS, width)
-    }
-
     /// As row tiles read them: `[run][rows / 16][quad][16 rows][4]`.
     pub(super) fn pack_panels(&self, order: &QuadOrder, width: Width) -> AlignedBuf {
-        self.pack(order, 0..self.scales.len(), ROW_OUTPUTS, width)
+        self.pack(order, 0..self.scales.len(), Packing::PANELS, width)
     }
 
     /// `factor` times the sums of the weights, `[run][row]`, filled up with zeros to a multiple of `together` rows.

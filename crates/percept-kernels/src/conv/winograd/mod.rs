@@ -157,7 +157,7 @@ fn compute<T: Tile<OUT, IN>, const OUT: usize, const IN: usize>(
 /// Tiles of a block, about: few enough for V to stay in the second-level cache, or nearly so, and enough to use each filter often.
 fn block_tiles(shape: &ConvShape, isa: Isa) -> usize {
     // Wide tiles take two panels.
-    let panels = if isa == Isa::Avx512 || shape.in_channels.max(shape.out_channels) <= 64 {
+    let panels = if isa.has_wide_floats() || shape.in_channels.max(shape.out_channels) <= 64 {
         2
     } else {
         1

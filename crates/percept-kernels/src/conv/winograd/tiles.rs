@@ -14,7 +14,7 @@ pub(super) const PANEL: usize = TILE_COLUMNS;
 
 /// Vectors of the widest panel of V: those of a register tile.
 pub(super) fn panel_vectors(isa: Isa) -> usize {
-    if isa == Isa::Avx512 {
+    if isa.has_wide_floats() {
         WIDE_COLUMNS / LANES
     } else {
         TILE_VECTORS

@@ -11,7 +11,7 @@ use super::{Addend, Finish, SharedOutput};
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::int8::tile::vnni::wide::products;
-use crate::int8::tile::{GroupSums, Panel, TILE_GROUPS, TILE_PIXELS, TILE_ROWS, TileRows};
+use crate::int8::tile::{GroupSums, Panel, SUM_ROW, TILE_GROUPS, TILE_ROWS, TileRows};
 
 const LANES: usize = 16;
 /// Fewer pixels are multiplied in another way.
@@ -307,7 +307,7 @@ impl Addition for Product<'_> {
             let group = self.sums.cast::<GroupSums>().add(g).cast::<i32>();
             let mut sums = [_mm512_setzero_si512(); TILE_ROWS];
             for i in 0..TILE_ROWS {
-                sums[i] = _mm512_loadu_si512(group.add(i * TILE_PIXELS + LANES * j).cast());
+                sums[i] = _mm512_loadu_si512(group.add(i * SUM_ROW + LANES * j).cast());
             }
             let added = self.weights.scale(g, sums);
             for i in 0..TILE_ROWS {

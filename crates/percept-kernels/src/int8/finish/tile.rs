@@ -10,7 +10,7 @@ use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::int8::has_wide;
-use crate::int8::tile::{GroupSums, TILE_GROUPS, TILE_PIXELS, TILE_ROWS};
+use crate::int8::tile::{GroupSums, SUM_ROW, TILE_PIXELS, TILE_ROWS};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd, prefetch_write};
 
@@ -60,18 +60,22 @@ impl PixelRun {
 }
 
 impl Finish<'_> {
-    /// Asks for the lines of floats that tiles of two groups of 4 channels write, which come from far. Bytes are near enough: asking for
-    /// them costs more than it gains, on several threads too.
+    /// Asks for the lines of floats that tiles of some channels write, which come from far. Bytes are near enough: asking for them costs
+    /// more than it gains, on several threads too.
     #[inline(always)]
-    pub(in crate::int8) fn fetch(&self, channel: usize, shape: &ConvShape, runs: &[PixelRun]) {
+    pub(in crate::int8) fn fetch(
+        &self,
+        channels: Range<usize>,
+        shape: &ConvShape,
+        runs: &[PixelRun],
+    ) {
         let SharedOutput::Floats(y) = &self.output else {
             return;
         };
-        let (channels, pixels) = (shape.out_channels, shape.out_pixels());
-        let end = (channel + TILE_GROUPS * TILE_ROWS).min(channels);
+        let (all, pixels) = (shape.out_channels, shape.out_pixels());
         for run in runs {
-            for channel in channel..end {
-                let start = (run.sample * channels + channel) * pixels + run.pixel;
+            for channel in channels.start..channels.end.min(all) {
+                let start = (run.sample * all + channel) * pixels + run.pixel;
                 for at in (start..start + run.len).step_by(FLOATS_PER_LINE) {
                     prefetch_write(y.as_mut_ptr().wrapping_add(at));
                 }
@@ -210,11 +214,10 @@ impl Group<'_> {
         let y = unsafe { y.slice(start..start + 4 * whole) };
         let (y, _) = y.as_chunks_mut::<{ 4 * LANES }>();
         assert!(self.run.column + whole <= TILE_PIXELS);
-        let sums = self.sums[self.run.column..].as_ptr();
+        let sums = self.sums.0[self.run.column..].as_ptr();
         // SAFETY: the run lies inside the tile.
-        let sum = |i: usize, at: usize| unsafe {
-            s.load_integers(sums.add(i * TILE_PIXELS + at * LANES))
-        };
+        let sum =
+            |i: usize, at: usize| unsafe { s.load_integers(sums.add(i * SUM_ROW + at * LANES)) };
         match residual {
             None => {
                 for (at, y) in y.iter_mut().enumerate() {
@@ -255,14 +258,14 @@ impl Group<'_> {
             let mut values = [s.splat(0.0); TILE_ROWS];
             for i in 0..TILE_ROWS {
                 // The last vector may hang over its row.
-                let sums = &self.sums[i * TILE_PIXELS + column..][..LANES];
+                let sums = &self.sums.0[i * SUM_ROW + column..][..LANES];
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
                 values[i] = s.add(s.mul(sum, factors[i]), bias[i]);
             }
             if let Some((sums, factors, bias)) = self.added {
                 for i in 0..TILE_ROWS {
-                    let sums = &sums[i * TILE_PIXELS + column..][..LANES];
+                    let sums = &sums.0[i * SUM_ROW + column..][..LANES];
                     let [factor, bias] = [factors, bias].map(|all| s.splat(all[self.channel + i]));
                     // SAFETY: 8 sums are there.
                     let sum = unsafe { s.load_integers(sums.as_ptr()) };

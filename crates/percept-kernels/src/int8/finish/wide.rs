@@ -7,7 +7,7 @@ use super::{Addend, SharedOutput};
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::int8::scale::LARGEST;
-use crate::int8::tile::{GroupSums, TILE_PIXELS, TILE_ROWS};
+use crate::int8::tile::{GroupSums, SUM_ROW, TILE_PIXELS, TILE_ROWS};
 
 const LANES: usize = 16;
 
@@ -235,7 +235,7 @@ impl Scaled {
         let run = group.run;
         assert!(run.column + run.len <= TILE_PIXELS);
         Self {
-            sums: sums[run.column..].as_ptr(),
+            sums: sums.0[run.column..].as_ptr(),
             factors: four(&factors[group.channel..]),
             bias: four(&bias[group.channel..]),
         }
@@ -248,8 +248,7 @@ impl Scaled {
         let mut values = [_mm512_setzero_ps(); TILE_ROWS];
         for i in 0..TILE_ROWS {
             // SAFETY: the run lies inside the tile, and nothing outside of the mask is read.
-            let sums =
-                unsafe { _mm512_maskz_loadu_epi32(mask, self.sums.add(i * TILE_PIXELS + at)) };
+            let sums = unsafe { _mm512_maskz_loadu_epi32(mask, self.sums.add(i * SUM_ROW + at)) };
             let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums), self.factors[i]);
             values[i] = _mm512_add_ps(scaled, self.bias[i]);
         }

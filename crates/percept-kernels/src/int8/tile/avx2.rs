@@ -3,46 +3,44 @@
 use std::arch::x86_64::*;
 
 use super::{
-    GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
-    WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
+    GroupSums, Operands, Packing, Panel, PanelSums, PanelTiles, ROW_OUTPUTS, ROW_TILE, RowTiles,
+    SUM_ROW, TILE_ROWS, WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
 };
 
-pub(super) fn tiles(operands: Operands) -> Tiles {
-    let (width, panel, rows) = match operands {
+pub(super) fn panel_tiles(operands: Operands) -> PanelTiles {
+    let (width, tile) = match operands {
+        Operands::Bounded => (Width::Byte, panel_quads as super::PanelTile),
+        Operands::Positive => (Width::Byte, panel_chain as super::PanelTile),
+        Operands::Signed => (Width::Word, panel_words as super::PanelTile),
+    };
+    PanelTiles {
+        width,
+        packing: Packing::GROUPS,
+        lifts: false,
+        pixels: 24,
+        tiles: [(tile, 1); 2],
+    }
+}
+
+pub(super) fn row_tiles(operands: Operands) -> RowTiles {
+    let (width, tiles): (_, [super::RowTile; 3]) = match operands {
         Operands::Bounded => (
             Width::Byte,
-            panel_quads as super::PanelTile,
-            [
-                rows::<2, true> as super::RowTile,
-                rows::<4, true>,
-                rows::<6, true>,
-            ],
+            [rows::<2, true>, rows::<4, true>, rows::<6, true>],
         ),
         Operands::Positive => (
             Width::Byte,
-            panel_chain as super::PanelTile,
-            [
-                rows::<2, false> as super::RowTile,
-                rows::<4, false>,
-                rows::<6, false>,
-            ],
+            [rows::<2, false>, rows::<4, false>, rows::<6, false>],
         ),
         Operands::Signed => (
             Width::Word,
-            panel_words as super::PanelTile,
-            [
-                row_words::<2> as super::RowTile,
-                row_words::<4>,
-                row_words::<6>,
-            ],
+            [row_words::<2>, row_words::<4>, row_words::<6>],
         ),
     };
-    Tiles {
+    RowTiles {
         width,
         lifts: false,
-        pixels: 24,
-        panel: [Some(panel), None],
-        rows: [Some(rows), None],
+        tiles: [Some(tiles), None],
     }
 }
 
@@ -158,7 +156,7 @@ pub(super) unsafe fn store_panel<const VECTORS: usize>(
         for j in 0..VECTORS {
             // SAFETY: passed on from the caller.
             unsafe {
-                let to = sums.add(i * TILE_PIXELS + 8 * j);
+                let to = sums.add(i * SUM_ROW + 8 * j);
                 _mm256_storeu_si256(to.cast(), tile[i][j]);
             }
         }
@@ -291,7 +289,7 @@ unsafe fn panel_words(
                 unsafe {
                     let start = _mm_set1_epi32(*start.add(i));
                     let sum = _mm_add_epi32(add_halves(tile[i][j]), start);
-                    let to = sums.cast::<i32>().add(i * TILE_PIXELS + pixel + 4 * j);
+                    let to = sums.cast::<i32>().add(i * SUM_ROW + pixel + 4 * j);
                     _mm_storeu_si128(to.cast(), sum);
                 }
             }

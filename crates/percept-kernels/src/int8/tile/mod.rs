@@ -1,7 +1,7 @@
 //! Register tiles of integer products, one set of functions for each way that a CPU multiplies bytes.
 //!
 //! Depth is counted in *quads*: four bytes that lie side by side, of four channels of a pixel or of four inputs of a row.
-//! A *panel tile* multiplies groups of 4 rows of weights `[depth][4]` with a panel of up to 48 pixels `[depth][pixels]`. A *row
+//! A *panel tile* multiplies groups of 4 rows of weights, packed as it wants them, with a panel of up to 48 pixels `[depth][pixels]`. A *row
 //! tile* multiplies up to 6 rows of activations, wherever they lie, with panels of 16 outputs `[depth][16]`. A *word tile*
 //! multiplies groups of 4 rows with up to 48 columns of 16-bit numbers, for Winograd; its depth is counted in pairs. Sums are i32 and exact on every one of them:
 //!
@@ -9,7 +9,10 @@
 //! - `vpmaddubsw` adds pairs of products in 16 bits, which 0..=127 times -127..=127 never leaves; two such pairs may be added
 //!   before widening where the weights are bounded ([`QUAD_LIMIT`]).
 //! - Signed activations on AVX2 are widened to 16 bits, and so are their weights.
+//! - AMX multiplies signed bytes, 16 rows of weights with 16 pixels at a time; only panel tiles use it.
 
+#[cfg(target_arch = "x86_64")]
+mod amx;
 #[cfg(target_arch = "x86_64")]
 mod avx2;
 mod portable;
@@ -18,10 +21,15 @@ pub(super) mod vnni;
 
 use crate::isa::Isa;
 
+#[cfg(target_arch = "x86_64")]
+pub(super) use amx::TileRegisters;
+#[cfg(target_arch = "x86_64")]
+pub(crate) use amx::is_supported as has_matrix_tiles;
+
 /// Rows of weights of a group.
 pub(crate) const TILE_ROWS: usize = 4;
 /// Groups of a panel tile at most.
-pub(crate) const TILE_GROUPS: usize = 2;
+pub(crate) const TILE_GROUPS: usize = 8;
 /// Pixels of a panel tile at most.
 pub(crate) const TILE_PIXELS: usize = 48;
 /// Rows of activations of a row tile at most.
@@ -32,13 +40,24 @@ pub(crate) const ROW_OUTPUTS: usize = 16;
 pub(crate) const ROW_PANELS: usize = 2;
 /// Columns of a word tile at most.
 pub(crate) const WORD_COLUMNS: usize = 48;
+/// Groups of a word tile at most.
+const WORD_GROUPS: usize = 2;
 /// Columns of words that lie side by side.
 pub(crate) const WORD_RUN: usize = 16;
 
-/// The sums of a group of rows, `[row][pixel]`, and room for a vector that hangs over the last one.
-pub(crate) type GroupSums = [i32; TILE_ROWS * TILE_PIXELS + 8];
-/// No sums yet.
-pub(crate) const NO_SUMS: GroupSums = [0; TILE_ROWS * TILE_PIXELS + 8];
+/// Sums from one row of a group to the next: whole lines of the cache, with room for a vector that hangs over the last pixel.
+pub(crate) const SUM_ROW: usize = 64;
+
+/// The sums of a group of rows, `[row][pixel]`. Groups follow one another, so that their rows do.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+pub(crate) struct GroupSums(pub(crate) [i32; TILE_ROWS * SUM_ROW]);
+
+impl GroupSums {
+    /// No sums yet.
+    pub(crate) const NONE: GroupSums = GroupSums([0; TILE_ROWS * SUM_ROW]);
+}
+
 /// The sums of a group of rows of words, `[row][column]`.
 pub(crate) type WordSums = [i32; TILE_ROWS * WORD_COLUMNS];
 /// The sums of a panel of outputs, `[row][output]`.
@@ -82,9 +101,30 @@ pub(crate) const READ_TOGETHER: usize = 16;
 
 /// `sums = start + a · b` for groups of 4 rows, over `depth` quads of a panel.
 ///
-/// Groups of `a` follow one another, and so do their starts. Whole runs of [`READ_TOGETHER`] pixels must be readable at each depth.
+/// Groups of `a` follow one another as they were [packed](Packing), and so do their starts. Whole runs of [`READ_TOGETHER`] pixels must be
+/// readable at each depth.
 pub(crate) type PanelTile =
     unsafe fn(depth: usize, a: *const u8, b: Panel, start: *const i32, sums: *mut GroupSums);
+
+/// How a tile reads weights: `[rows / height][depth / deep][height][deep]` quads, filled up with zeros.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Packing {
+    pub(crate) height: usize,
+    pub(crate) deep: usize,
+}
+
+impl Packing {
+    /// One quad of each row of a group behind the other.
+    const GROUPS: Packing = Packing {
+        height: TILE_ROWS,
+        deep: 1,
+    };
+    /// One quad of each output of a panel behind the other, as row tiles read them.
+    pub(crate) const PANELS: Packing = Packing {
+        height: ROW_OUTPUTS,
+        deep: 1,
+    };
+}
 
 /// Groups of rows that a panel tile multiplies with panels.
 #[derive(Clone, Copy, Debug)]
@@ -124,31 +164,33 @@ pub(crate) struct WordRuns {
     pub(crate) count: usize,
 }
 
-/// The functions for one kind of operands on one instruction set.
+/// The panel tiles for one kind of operands on one instruction set.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Tiles {
-    /// How they read weights.
+pub(crate) struct PanelTiles {
+    /// How numbers of weights are stored.
     pub(crate) width: Width,
+    /// How weights are packed.
+    pub(crate) packing: Packing,
     /// Whether they want 128 added to activations: then sums start at -128 times the sum of the weights.
     pub(crate) lifts: bool,
     /// Pixels of a panel at most.
     pub(crate) pixels: usize,
-    /// For one group, and for two where there is such a tile.
-    panel: [Option<PanelTile>; TILE_GROUPS],
-    /// For one panel, and for two where there is such a tile; up to 2, 4 and 6 rows.
-    rows: [Option<[RowTile; 3]>; ROW_PANELS],
+    /// For few groups of rows and for many, with how many each takes.
+    tiles: [(PanelTile, usize); 2],
 }
 
-impl Tiles {
+impl PanelTiles {
     /// The fastest for an instruction set that this CPU has.
-    pub(crate) fn new(isa: Isa, operands: Operands) -> Tiles {
+    pub(crate) fn new(isa: Isa, operands: Operands) -> PanelTiles {
         assert!(isa.is_supported(), "{isa} on a CPU that does not have it");
         match isa {
-            Isa::Portable => portable::TILES,
+            Isa::Portable => portable::PANEL_TILES,
             #[cfg(target_arch = "x86_64")]
-            _ if isa.has_byte_dots() => vnni::tiles(operands),
+            Isa::Amx => amx::PANEL_TILES,
             #[cfg(target_arch = "x86_64")]
-            _ => avx2::tiles(operands),
+            _ if isa.has_byte_dots() => vnni::panel_tiles(operands),
+            #[cfg(target_arch = "x86_64")]
+            _ => avx2::panel_tiles(operands),
             #[cfg(not(target_arch = "x86_64"))]
             _ => unreachable!("refused above"),
         }
@@ -156,29 +198,73 @@ impl Tiles {
 
     /// What sums start at, in units of the sum of the weights.
     pub(crate) fn start_factor(&self) -> i32 {
-        if self.lifts { -128 } else { 0 }
+        start_factor(self.lifts)
     }
 
-    /// The tile for up to so many groups of rows, and how many it takes.
+    /// Quads that weights of so many are filled up to.
+    pub(crate) fn depth(&self, quads: usize) -> usize {
+        quads.next_multiple_of(self.packing.deep)
+    }
+
+    /// Whether they use registers that a thread has to [take](TileRegisters::take), and leave sums in memory.
+    pub(crate) fn has_own_registers(&self) -> bool {
+        self.packing.deep > 1
+    }
+
+    /// The tile for up to so many groups of rows, and how many of them it takes.
     #[inline(always)]
-    pub(crate) fn panel(&self, groups: usize) -> (PanelTile, usize) {
-        match self.panel {
-            [_, Some(two)] if groups > 1 => (two, 2),
-            [Some(one), _] => (one, 1),
-            _ => unreachable!("every set has a tile for one group"),
+    pub(crate) fn get(&self, groups: usize) -> (PanelTile, usize) {
+        let [few, many] = self.tiles;
+        let (tile, most) = if groups > few.1 { many } else { few };
+        (tile, groups.min(most))
+    }
+}
+
+/// The row tiles for one kind of operands on one instruction set.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RowTiles {
+    /// How numbers of weights are stored.
+    pub(crate) width: Width,
+    /// Whether they want 128 added to activations: then sums start at -128 times the sum of the weights.
+    pub(crate) lifts: bool,
+    /// For one panel, and for two where there is such a tile; up to 2, 4 and 6 rows.
+    tiles: [Option<[RowTile; 3]>; ROW_PANELS],
+}
+
+impl RowTiles {
+    /// The fastest for an instruction set that this CPU has.
+    pub(crate) fn new(isa: Isa, operands: Operands) -> RowTiles {
+        assert!(isa.is_supported(), "{isa} on a CPU that does not have it");
+        match isa {
+            Isa::Portable => portable::ROW_TILES,
+            #[cfg(target_arch = "x86_64")]
+            _ if isa.has_byte_dots() => vnni::row_tiles(operands),
+            #[cfg(target_arch = "x86_64")]
+            _ => avx2::row_tiles(operands),
+            #[cfg(not(target_arch = "x86_64"))]
+            _ => unreachable!("refused above"),
         }
+    }
+
+    /// What sums start at, in units of the sum of the weights.
+    pub(crate) fn start_factor(&self) -> i32 {
+        start_factor(self.lifts)
     }
 
     /// The tile for so many rows and up to so many panels, and how many panels it takes.
     #[inline(always)]
-    pub(crate) fn rows(&self, rows: usize, panels: usize) -> (RowTile, usize) {
+    pub(crate) fn get(&self, rows: usize, panels: usize) -> (RowTile, usize) {
         let size = rows.div_ceil(2) - 1;
-        match self.rows {
+        match self.tiles {
             [_, Some(two)] if panels > 1 => (two[size], 2),
             [Some(one), _] => (one[size], 1),
             _ => unreachable!("every set has tiles for one panel"),
         }
     }
+}
+
+fn start_factor(lifts: bool) -> i32 {
+    if lifts { -128 } else { 0 }
 }
 
 /// Adds 128 to bytes: what their sign bit does when it is read as a number.
@@ -188,7 +274,7 @@ pub(crate) fn lift(bytes: &mut [i8]) {
 
 /// Tiles of words on an instruction set: for one group, and for two where there is such a tile.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct WordTiles([Option<WordTile>; TILE_GROUPS]);
+pub(crate) struct WordTiles([Option<WordTile>; WORD_GROUPS]);
 
 impl WordTiles {
     /// The fastest for an instruction set that this CPU has.

@@ -1,16 +1,22 @@
 //! Tiles in plain arithmetic.
 
 use super::{
-    GroupSums, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS, Tiles,
-    WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
+    GroupSums, Packing, Panel, PanelSums, PanelTiles, ROW_OUTPUTS, ROW_TILE, RowTiles, SUM_ROW,
+    TILE_ROWS, WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
 };
 
-pub(super) const TILES: Tiles = Tiles {
+pub(super) const PANEL_TILES: PanelTiles = PanelTiles {
     width: Width::Byte,
+    packing: Packing::GROUPS,
     lifts: false,
     pixels: 24,
-    panel: [Some(panel), None],
-    rows: [Some([rows; 3]), None],
+    tiles: [(panel, 1); 2],
+};
+
+pub(super) const ROW_TILES: RowTiles = RowTiles {
+    width: Width::Byte,
+    lifts: false,
+    tiles: [Some([rows; 3]), None],
 };
 
 #[inline(always)]
@@ -45,7 +51,7 @@ unsafe fn panel(depth: usize, a: *const u8, panel: Panel, start: *const i32, sum
         for i in 0..TILE_ROWS {
             // SAFETY: the caller gives the sums of a group.
             unsafe {
-                let to = sums.cast::<i32>().add(i * TILE_PIXELS + pixel);
+                let to = sums.cast::<i32>().add(i * SUM_ROW + pixel);
                 to.cast::<[i32; VECTOR]>().write(tile[i]);
             }
         }

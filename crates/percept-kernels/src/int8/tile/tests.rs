@@ -1,18 +1,22 @@
 //! Every tile against sums in 64 bits, also where every term has the same sign and the largest size.
 
 use super::*;
+use crate::int8::{ByteWeights, QuadOrder};
 use crate::testing::numbers;
 
 /// All tiles of this CPU for some operands, both codings of VNNI among them.
-fn all(operands: Operands) -> Vec<(String, Tiles)> {
-    let isas = Isa::available_for_bytes();
-    let mut all: Vec<(String, Tiles)> = isas
-        .into_iter()
-        .map(|isa| (isa.to_string(), Tiles::new(isa, operands)))
-        .collect();
+fn all(operands: Operands) -> Vec<(String, PanelTiles, RowTiles)> {
+    let isas = Isa::available_for_bytes().into_iter();
+    let sets = isas.map(|isa| {
+        let (panels, rows) = (PanelTiles::new(isa, operands), RowTiles::new(isa, operands));
+        (isa.to_string(), panels, rows)
+    });
+    let mut all: Vec<_> = sets.collect();
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avxvnni") {
-        all.push(("narrow vnni".to_owned(), vnni::narrow::tiles(operands)));
+        use vnni::narrow::{panel_tiles, row_tiles};
+        let (panels, rows) = (panel_tiles(operands), row_tiles(operands));
+        all.push(("narrow vnni".to_owned(), panels, rows));
     }
     all
 }
@@ -36,52 +40,56 @@ fn stored(weights: &[i8], width: Width) -> Vec<u8> {
 }
 
 /// Activations as tiles want them.
-fn lifted(tiles: &Tiles, inputs: &[i8]) -> Vec<i8> {
+fn lifted(lifts: bool, inputs: &[i8]) -> Vec<i8> {
     let mut inputs = inputs.to_vec();
-    if tiles.lifts {
+    if lifts {
         lift(&mut inputs);
     }
     inputs
 }
 
-/// Sums of groups of 4 rows `[group][depth][4]` and so many pixels, from the tile and in plain arithmetic.
+/// Sums of groups of 4 rows `[row][depth][4]` and so many pixels, from the tile and in plain arithmetic.
 fn panel_sums(
-    tiles: &Tiles,
+    tiles: &PanelTiles,
     groups: usize,
     weights: &[i8],
     pixels: &[i8],
     depth: usize,
     columns: usize,
 ) -> [Vec<i64>; 2] {
-    let row = |row: usize| {
-        let group = &weights[row / 4 * depth * 16..][..depth * 16];
-        let quads = (0..depth).map(move |k| &group[(k * 4 + row % 4) * 4..][..4]);
-        quads.flatten().map(|&w| i32::from(w)).collect::<Vec<_>>()
+    let rows = groups * TILE_ROWS;
+    let row = |row: usize| &weights[row * depth * 4..][..depth * 4];
+    let order = QuadOrder::rows(depth * 4, 1);
+    let packed = ByteWeights {
+        values: weights.to_vec(),
+        scales: vec![1.0; rows],
     };
-    let a = stored(weights, tiles.width);
-    let starts: Vec<i32> = (0..4 * groups)
-        .map(|i| tiles.start_factor() * row(i).iter().sum::<i32>())
-        .collect();
+    let a = packed.pack(&order, 0..rows, tiles.packing, tiles.width);
+    let sum = |i: usize| row(i).iter().map(|&w| i32::from(w)).sum::<i32>();
+    let starts: Vec<i32> = (0..rows).map(|i| tiles.start_factor() * sum(i)).collect();
     // Something to read behind the panel.
-    let mut b = lifted(tiles, pixels);
-    b.resize(b.len() + 4 * READ_TOGETHER, 99);
-    let mut sums = [[7; TILE_ROWS * TILE_PIXELS + 8]; TILE_GROUPS];
-    let (tile, taken) = tiles.panel(groups);
-    // SAFETY: the operands are `depth` quads deep.
+    let mut b = lifted(tiles.lifts, pixels);
+    let hanging = 4 * (tiles.packing.deep * columns + READ_TOGETHER);
+    b.resize(b.len() + hanging, 99);
+    let mut sums = [GroupSums([7; TILE_ROWS * SUM_ROW]); TILE_GROUPS];
+    let (tile, taken) = tiles.get(groups);
+    #[cfg(target_arch = "x86_64")]
+    let _registers = tiles.has_own_registers().then(TileRegisters::take);
+    // SAFETY: the operands are as deep as the tile is told, and the thread has its registers.
     unsafe {
         let b = Panel {
             quads: b.as_ptr().cast(),
             stride: columns,
             pixels: columns,
         };
-        tile(depth, a.as_ptr(), b, starts.as_ptr(), sums.as_mut_ptr());
+        let (a, depth) = (a.bytes().as_ptr(), tiles.depth(depth));
+        tile(depth, a, b, starts.as_ptr(), sums.as_mut_ptr());
     }
     let mut both = [Vec::new(), Vec::new()];
     for i in 0..taken * TILE_ROWS {
-        let row = row(i);
         for j in 0..columns {
-            both[0].push(i64::from(sums[i / 4][i % 4 * TILE_PIXELS + j]));
-            let products = row.iter().enumerate().map(|(e, &weight)| {
+            both[0].push(i64::from(sums[i / 4].0[i % 4 * SUM_ROW + j]));
+            let products = row(i).iter().enumerate().map(|(e, &weight)| {
                 i64::from(weight) * i64::from(pixels[(e / 4 * columns + j) * 4 + e % 4])
             });
             both[1].push(products.sum());
@@ -92,7 +100,7 @@ fn panel_sums(
 
 /// Sums of rows and panels `[panel][depth][16]`, from the tile and in plain arithmetic.
 fn row_sums(
-    tiles: &Tiles,
+    tiles: &RowTiles,
     panels: usize,
     weights: &[i8],
     rows: &[i8],
@@ -107,11 +115,11 @@ fn row_sums(
     let starts: Vec<i32> = (0..panels * ROW_OUTPUTS)
         .map(|j| tiles.start_factor() * (0..depth * 4).map(|e| weight(j, e) as i32).sum::<i32>())
         .collect();
-    let inputs = lifted(tiles, rows);
+    let inputs = lifted(tiles.lifts, rows);
     let row = |i: usize| i.min(count - 1) * depth * 4;
     let pointers = std::array::from_fn(|i| inputs[row(i)..][..depth * 4].as_ptr().cast());
     let mut sums = [[7; ROW_TILE * ROW_OUTPUTS]; ROW_PANELS];
-    let (tile, taken) = tiles.rows(count, panels);
+    let (tile, taken) = tiles.get(count, panels);
     // SAFETY: the operands are `depth` quads deep.
     unsafe {
         let (starts, sums) = (starts.as_ptr(), sums.as_mut_ptr());
@@ -143,14 +151,15 @@ fn sums_are_exact() {
             (Operands::Positive, 0, 127),
             (Operands::Signed, -127, 127),
         ] {
-            for (name, tiles) in all(operands) {
-                for (groups, columns) in (1..=TILE_GROUPS)
-                    .flat_map(|groups| (1..=tiles.pixels).map(move |n| (groups, n)))
+            for (name, panel_tiles, row_tiles) in all(operands) {
+                for (groups, columns) in [1, 2, 3, 4, 5, TILE_GROUPS]
+                    .into_iter()
+                    .flat_map(|groups| (1..=panel_tiles.pixels).map(move |n| (groups, n)))
                 {
                     let weights = bytes(1, groups * depth * 16, -limit, limit);
                     let pixels = bytes(2, depth * columns * 4, lowest, 127);
                     let [got, expected] =
-                        panel_sums(&tiles, groups, &weights, &pixels, depth, columns);
+                        panel_sums(&panel_tiles, groups, &weights, &pixels, depth, columns);
                     assert_eq!(got, expected, "{name} {operands:?} {depth} x {columns}");
                 }
                 // Row tiles take an odd depth too.
@@ -159,7 +168,7 @@ fn sums_are_exact() {
                         let weights = bytes(3, panels * depth * ROW_OUTPUTS * 4, -limit, limit);
                         let rows = bytes(4, count * depth * 4, lowest, 127);
                         let [got, expected] =
-                            row_sums(&tiles, panels, &weights, &rows, depth, count);
+                            row_sums(&row_tiles, panels, &weights, &rows, depth, count);
                         assert_eq!(got, expected, "{name} {operands:?} {count} rows x {depth}");
                     }
                 }
@@ -178,21 +187,18 @@ fn nothing_overflows_when_every_term_aligns() {
             (Operands::Signed, vec![127 * sign; DEPTH * 4], 127),
             (Operands::Signed, vec![127 * sign; DEPTH * 4], -127),
         ] {
-            // Every row and every output has these weights.
-            let repeated = |times: usize| -> Vec<i8> {
-                let quads = weights.chunks_exact(4);
-                quads.flat_map(|quad| quad.repeat(times)).collect()
-            };
-            for (name, tiles) in all(operands) {
+            for (name, panel_tiles, row_tiles) in all(operands) {
                 let inputs = vec![input; DEPTH * 4 * TILE_PIXELS];
-                let rows = repeated(TILE_ROWS).repeat(TILE_GROUPS);
-                for columns in [1, 4, 8, tiles.pixels] {
+                let rows = weights.repeat(TILE_ROWS * TILE_GROUPS);
+                for columns in [1, 4, 8, panel_tiles.pixels] {
                     let [got, expected] =
-                        panel_sums(&tiles, TILE_GROUPS, &rows, &inputs, DEPTH, columns);
+                        panel_sums(&panel_tiles, TILE_GROUPS, &rows, &inputs, DEPTH, columns);
                     assert_eq!(got, expected, "{name} {operands:?} {sign} {columns}");
                 }
-                let outputs = repeated(ROW_OUTPUTS).repeat(ROW_PANELS);
-                let [got, expected] = row_sums(&tiles, ROW_PANELS, &outputs, &inputs, DEPTH, 6);
+                let quads = weights.chunks_exact(4);
+                let panel: Vec<i8> = quads.flat_map(|quad| quad.repeat(ROW_OUTPUTS)).collect();
+                let outputs = panel.repeat(ROW_PANELS);
+                let [got, expected] = row_sums(&row_tiles, ROW_PANELS, &outputs, &inputs, DEPTH, 6);
                 assert_eq!(got, expected, "{name} {operands:?} {sign} rows");
             }
         }
@@ -206,10 +212,11 @@ fn without_the_bound_quads_do_overflow() {
     if !Isa::Avx2.is_supported() {
         return;
     }
-    let tiles = Tiles::new(Isa::Avx2, Operands::Bounded);
     let (weights, inputs) = (vec![127; 2 * 64], vec![127; 2 * 4 * TILE_PIXELS]);
+    let tiles = PanelTiles::new(Isa::Avx2, Operands::Bounded);
     let [got, expected] = panel_sums(&tiles, 1, &weights, &inputs, 2, 24);
     assert_ne!(got, expected);
+    let tiles = RowTiles::new(Isa::Avx2, Operands::Bounded);
     let [got, expected] = row_sums(&tiles, 1, &weights, &inputs, 2, 6);
     assert_ne!(got, expected);
 }
@@ -220,7 +227,7 @@ fn words_are_exact() {
     let word = |x: f32| (x * 12_700.0) as i16;
     let words = |seed, len| -> Vec<i16> { numbers(seed, len).into_iter().map(word).collect() };
     let (a, b) = (
-        words(5, TILE_GROUPS * DEPTH * 8),
+        words(5, WORD_GROUPS * DEPTH * 8),
         words(6, DEPTH * WORD_COLUMNS * 2),
     );
     let mut sets: Vec<WordTiles> = Isa::available_for_bytes()
@@ -233,7 +240,7 @@ fn words_are_exact() {
     }
     for (tile, groups) in sets.iter().flat_map(|set| [set.get(1), set.get(2)]) {
         for count in 1..=WORD_COLUMNS / WORD_RUN {
-            let mut sums = [[7; TILE_ROWS * WORD_COLUMNS]; TILE_GROUPS];
+            let mut sums = [[7; TILE_ROWS * WORD_COLUMNS]; WORD_GROUPS];
             let runs = WordRuns {
                 words: b.as_ptr(),
                 stride: DEPTH * WORD_RUN * 2,

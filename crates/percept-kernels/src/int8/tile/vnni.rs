@@ -1,13 +1,22 @@
 //! Tiles by `vpdpbusd` and `vpdpwssd`: four products of bytes, or two of words, and their sum in one instruction.
 
-use super::{Operands, Tiles, WordTiles};
+use super::{Operands, PanelTiles, RowTiles, WordTiles};
 
-/// The widest tiles that this CPU has.
-pub(super) fn tiles(operands: Operands) -> Tiles {
+/// The widest panel tiles that this CPU has.
+pub(super) fn panel_tiles(operands: Operands) -> PanelTiles {
     if has_wide() {
-        wide::tiles(operands)
+        wide::panel_tiles(operands)
     } else {
-        narrow::tiles(operands)
+        narrow::panel_tiles(operands)
+    }
+}
+
+/// The widest row tiles that this CPU has.
+pub(super) fn row_tiles(operands: Operands) -> RowTiles {
+    if has_wide() {
+        wide::row_tiles(operands)
+    } else {
+        narrow::row_tiles(operands)
     }
 }
 
@@ -29,19 +38,28 @@ pub(in crate::int8) mod wide {
     use std::arch::x86_64::*;
 
     use super::super::{
-        GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_PIXELS, TILE_ROWS,
-        Tiles, WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
+        GroupSums, Operands, Packing, Panel, PanelSums, PanelTiles, ROW_OUTPUTS, ROW_TILE,
+        RowTiles, SUM_ROW, TILE_PIXELS, TILE_ROWS, WORD_COLUMNS, WORD_RUN, Width, WordRuns,
+        WordSums,
     };
 
     const LANES: usize = 16;
 
-    pub(in super::super) fn tiles(operands: Operands) -> Tiles {
-        Tiles {
+    pub(in super::super) fn panel_tiles(operands: Operands) -> PanelTiles {
+        PanelTiles {
             width: Width::Byte,
+            packing: Packing::GROUPS,
             lifts: operands == Operands::Signed,
             pixels: TILE_PIXELS,
-            panel: [Some(panel::<1>), Some(panel::<2>)],
-            rows: [
+            tiles: [(panel::<1>, 1), (panel::<2>, 2)],
+        }
+    }
+
+    pub(in super::super) fn row_tiles(operands: Operands) -> RowTiles {
+        RowTiles {
+            width: Width::Byte,
+            lifts: operands == Operands::Signed,
+            tiles: [
                 Some([rows::<2, 1>, rows::<4, 1>, rows::<6, 1>]),
                 Some([rows::<2, 2>, rows::<4, 2>, rows::<6, 2>]),
             ],
@@ -85,7 +103,7 @@ pub(in crate::int8) mod wide {
                 for j in 0..VECTORS {
                     // SAFETY: the caller gives the sums of each group.
                     unsafe {
-                        let to = sums.add(g).cast::<i32>().add(i * TILE_PIXELS + LANES * j);
+                        let to = sums.add(g).cast::<i32>().add(i * SUM_ROW + LANES * j);
                         _mm512_storeu_si512(to.cast(), tile[g][i][j]);
                     }
                 }
@@ -200,7 +218,7 @@ pub(in crate::int8) mod wide {
                     let to = four_sums.as_mut_ptr().cast();
                     _mm_storeu_si128(to, _mm_add_epi32(four, start));
                     for (i, sum) in four_sums.into_iter().enumerate() {
-                        *sums.add(g).cast::<i32>().add(i * TILE_PIXELS + p) = sum;
+                        *sums.add(g).cast::<i32>().add(i * SUM_ROW + p) = sum;
                     }
                 }
             }
@@ -326,19 +344,27 @@ pub(super) mod narrow {
 
     use super::super::avx2;
     use super::super::{
-        GroupSums, Operands, Panel, PanelSums, ROW_OUTPUTS, ROW_TILE, TILE_ROWS, Tiles,
-        WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
+        GroupSums, Operands, Packing, Panel, PanelSums, PanelTiles, ROW_OUTPUTS, ROW_TILE,
+        RowTiles, TILE_ROWS, WORD_COLUMNS, WORD_RUN, Width, WordRuns, WordSums,
     };
 
     const LANES: usize = 8;
 
-    pub(in super::super) fn tiles(operands: Operands) -> Tiles {
-        Tiles {
+    pub(in super::super) fn panel_tiles(operands: Operands) -> PanelTiles {
+        PanelTiles {
             width: Width::Byte,
+            packing: Packing::GROUPS,
             lifts: operands == Operands::Signed,
             pixels: 24,
-            panel: [Some(panel), None],
-            rows: [Some([rows::<2>, rows::<4>, rows::<6>]), None],
+            tiles: [(panel, 1); 2],
+        }
+    }
+
+    pub(in super::super) fn row_tiles(operands: Operands) -> RowTiles {
+        RowTiles {
+            width: Width::Byte,
+            lifts: operands == Operands::Signed,
+            tiles: [Some([rows::<2>, rows::<4>, rows::<6>]), None],
         }
     }
 

@@ -103,10 +103,12 @@ impl ByteWinograd {
     /// Whether it is the fastest way: a quarter of the products, of numbers twice as wide, and transforms. Measured on one thread
     /// (examples/byte_layers.rs), ms directly and by Winograd: with AVX2 62 and 31 for 128 to 128 channels on 180x180, 60 and 27 for 256
     /// on 90x90, 1.6 and 4.4 for 512 on 7x7; with dot products of bytes and vectors of 512 bits 9.6 and 5.6, 9.0 and 5.4, and 0.23 and
-    /// 0.18 for 128 on 28x28. Fewer tiles than there are in that do not pay for reading eight times as many bytes of weights.
+    /// 0.18 for 128 on 28x28. Fewer tiles than there are in that do not pay for reading eight times as many bytes of weights. AMX multiplies
+    /// bytes eight times as fast as words: never there.
     pub fn is_faster(shape: &ConvShape, isa: Isa) -> bool {
         let channels = shape.in_channels.min(shape.out_channels);
         let (least_channels, least_tiles) = match isa.has_byte_dots() {
+            _ if isa == Isa::Amx => return false,
             false => (16, 16),
             true if has_wide_transforms() => (64, 48),
             true => return false,
