@@ -209,11 +209,15 @@ impl Job<'_> {
             let (group, panel_block) = (input / panel_blocks.count(), input % panel_blocks.count());
             let panels = panel_blocks.range(panel_block);
             let len = panels.len() * self.panel_len();
-            let (is_gathered, [gathered]) = scratch.floats_of((call, input), [len]);
+            let sums_len = size_of::<[TileSums; 2]>() / size_of::<f32>();
+            let (is_gathered, [gathered, sums]) = scratch.floats_of((call, input), [len, sums_len]);
             if !is_gathered {
                 self.gather(cpu, group, &panels, gathered);
             }
-            self.multiply(cpu, group, row_blocks.range(row_block), &panels, gathered);
+            let (sums, _) = bytemuck::cast_slice_mut(sums).as_chunks_mut();
+            let sums: &mut [TileSums; 2] = (&mut sums[..2]).try_into().expect("both terms' sums");
+            let rows = row_blocks.range(row_block);
+            self.multiply(cpu, group, rows, &panels, gathered, sums);
         });
     }
 
@@ -238,6 +242,9 @@ impl Job<'_> {
             let targets = target.chunks_mut(self.panel_len());
             let targets = targets.map(|target| &mut target[offset..]);
             term.gather(cpu, group, pixels.zip(targets));
+            for (panel, target) in panels.clone().zip(target.chunks_mut(self.panel_len())) {
+                term.spread(group, &self.pixels(panel), &mut target[offset..]);
+            }
             offset += term.panel_len();
         }
     }
@@ -271,12 +278,12 @@ impl Job<'_> {
         rows: Range<usize>,
         panels: &Range<usize>,
         gathered: &[f32],
+        sums: &mut [TileSums; 2],
     ) {
         let (shape, tiles) = (&self.terms[0].shape, &self.terms[0].weights.tiles);
         #[cfg(target_arch = "x86_64")]
         let _registers = tiles.has_own_registers().then(TileRegisters::take);
         let Places { panels, runs } = self.places(group, panels, gathered);
-        let mut sums = [[GroupSums::NONE; TILE_GROUPS]; 2];
         let mut row = rows.start;
         while row < rows.end {
             let channel = group * shape.group_out() + row;
@@ -313,7 +320,7 @@ impl Job<'_> {
                     continue;
                 }
                 let operands = weights.iter().flatten().zip(inputs.iter().flatten());
-                for ((rows, &panel), sums) in operands.zip(&mut sums) {
+                for ((rows, &panel), sums) in operands.zip(sums.iter_mut()) {
                     // SAFETY: this CPU has the tile's instructions, weights and panels are whole, and there are sums for the groups.
                     unsafe {
                         (rows.tile)(rows.depth, rows.a, panel, rows.start, sums.as_mut_ptr())
@@ -334,6 +341,9 @@ impl Job<'_> {
         }
     }
 }
+
+/// The sums of a tile of one term.
+type TileSums = [GroupSums; TILE_GROUPS];
 
 /// Where each term has the quads of panels, and where in the output their pixels go.
 struct Places {

@@ -8,7 +8,7 @@ use super::gather::Pieces;
 #[cfg(target_arch = "x86_64")]
 use super::has_wide;
 use super::map::check_input;
-use super::tile::{Panel, READ_TOGETHER, TILE_ROWS, TileRows, lift};
+use super::tile::{FEW_PIXELS, Panel, READ_TOGETHER, SPREAD_DEEP, TILE_ROWS, TileRows, lift};
 use super::weights::QuadOrder;
 use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
@@ -60,9 +60,15 @@ impl<'a> Term<'a> {
         }
     }
 
-    /// Quads of a gathered panel.
+    /// Quads of a gathered panel, or of one of few pixels that was gathered and spread.
     pub(super) fn panel_len(&self) -> usize {
-        self.weights.tiles.pixels * self.weights.depth() + PANEL_PADDING
+        self.weights.tiles.pixels * self.weights.depth().next_multiple_of(SPREAD_DEEP)
+            + PANEL_PADDING
+    }
+
+    /// Quads in front of what is spread of a panel: what was gathered of it.
+    fn before_spread(&self) -> usize {
+        FEW_PIXELS * self.weights.depth().next_multiple_of(SPREAD_DEEP) + FLOATS_PER_LINE
     }
 
     /// The quads of a panel where they lie in the input as tiles read them, so that nothing need be gathered.
@@ -111,8 +117,33 @@ impl<'a> Term<'a> {
         group * per_group..(group + 1) * per_group
     }
 
-    /// Where the quads of a panel lie, in place or gathered: all of their depth.
+    /// Lays out a panel of few pixels as tiles want it, behind what was gathered of it.
+    pub(super) fn spread(&self, group: usize, pixels: &Range<usize>, target: &mut [f32]) {
+        let Some(spread) = self.weights.tiles.spread(pixels.len()) else {
+            return;
+        };
+        let depth = self.weights.depth();
+        let (gathered, target) = target.split_at_mut(self.before_spread());
+        let panel = self.gathered(group, pixels, gathered);
+        let len = FEW_PIXELS * depth.next_multiple_of(SPREAD_DEEP) * SPREAD_DEEP;
+        // SAFETY: this CPU has the instructions, and there is room for as many pixels as can be.
+        unsafe { spread(depth, panel, target[..len].as_mut_ptr().cast()) };
+    }
+
+    /// Where the quads of a panel lie as tiles read them: all of their depth.
     pub(super) fn place(&self, group: usize, pixels: &Range<usize>, gathered: &[f32]) -> Panel {
+        let panel = self.gathered(group, pixels, gathered);
+        match self.weights.tiles.spread(pixels.len()) {
+            Some(_) => Panel {
+                quads: gathered[self.before_spread()..].as_ptr().cast(),
+                ..panel
+            },
+            None => panel,
+        }
+    }
+
+    /// Where the quads of a panel lie, in place or gathered.
+    fn gathered(&self, group: usize, pixels: &Range<usize>, gathered: &[f32]) -> Panel {
         let (quads, stride) = match self.in_place(group, pixels) {
             Some(quads) => (quads, self.shape.in_pixels()),
             None => (gathered, pixels.len().next_multiple_of(LANES)),

@@ -6,6 +6,8 @@ mod registers;
 mod rows;
 mod tile;
 #[cfg(target_arch = "x86_64")]
+mod vectors;
+#[cfg(target_arch = "x86_64")]
 mod wide;
 
 use super::map::map_len;

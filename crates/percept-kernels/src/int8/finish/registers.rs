@@ -6,20 +6,17 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::tile::PixelRun;
-use super::wide::{mask, quads_of, widen};
+use super::vectors::{Addition, Bytes, LANES, Nothing, Place, Product, Scales, mask, quads_of};
 use super::{Addend, Finish, SharedOutput};
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::int8::tile::vnni::wide::products;
-use crate::int8::tile::{GroupSums, Panel, SUM_ROW, TILE_GROUPS, TILE_ROWS, TileRows};
-
-const LANES: usize = 16;
-/// Fewer pixels are multiplied in another way.
-const FEWEST: usize = 9;
+use crate::int8::tile::{FEW_PIXELS, GroupSums, Panel, TILE_GROUPS, TILE_ROWS, TileRows};
 
 /// Rows of weights, and how their sums become bytes.
 pub(in crate::int8) struct RegisterTile<'a> {
-    weights: ScaledRows,
+    rows: TileRows,
+    scales: Scales,
     added: Added<'a>,
     y: &'a SharedMut<'a, i8>,
     /// Bytes from the first channel to the next sample's, and from one group of channels to the next.
@@ -39,45 +36,7 @@ enum Added<'a> {
     /// Bytes that lie as results do, and what a step of them stands for.
     Bytes(&'a [i8], f32),
     /// A second product.
-    Product(ScaledRows),
-}
-
-/// Rows of weights with the factor and the bias of each.
-#[derive(Clone, Copy)]
-struct ScaledRows {
-    rows: TileRows,
-    factors: *const f32,
-    bias: *const f32,
-}
-
-impl ScaledRows {
-    fn new(rows: TileRows, channel: usize, factors: &[f32], bias: &[f32]) -> ScaledRows {
-        let channels = channel..channel + rows.groups * TILE_ROWS;
-        ScaledRows {
-            rows,
-            factors: factors[channels.clone()].as_ptr(),
-            bias: bias[channels].as_ptr(),
-        }
-    }
-
-    /// The sums of a vector of pixels of a group with their factors and biases.
-    ///
-    /// # Safety
-    /// This CPU must have the instructions, and the tile the group.
-    #[inline(always)]
-    unsafe fn scale(&self, g: usize, sums: [__m512i; TILE_ROWS]) -> [__m512; TILE_ROWS] {
-        // SAFETY: passed on from the caller; `new` saw factors and biases for all groups.
-        unsafe {
-            let mut values = [_mm512_setzero_ps(); TILE_ROWS];
-            for i in 0..TILE_ROWS {
-                let row = g * TILE_ROWS + i;
-                let factor = _mm512_set1_ps(*self.factors.add(row));
-                let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[i]), factor);
-                values[i] = _mm512_add_ps(scaled, _mm512_set1_ps(*self.bias.add(row)));
-            }
-            values
-        }
-    }
+    Product(TileRows, Scales),
 }
 
 impl Finish<'_> {
@@ -94,19 +53,20 @@ impl Finish<'_> {
         else {
             return None;
         };
+        let rows = weights[0]?;
+        let scales = |factors, bias| Scales::of(channel, rows.groups, factors, bias);
         let added = match (&self.added, weights[1], self.residual) {
             (None, None, None) => Added::Nothing,
             (None, None, Some(Addend::Bytes(bytes, scale))) => Added::Bytes(bytes, scale),
-            (Some([factors, bias]), Some(rows), None) => {
-                Added::Product(ScaledRows::new(rows, channel, factors, bias))
+            (Some([factors, bias]), Some(second), None) => {
+                assert_eq!(rows.groups, second.groups, "tiles of two products");
+                Added::Product(second, scales(factors, bias))
             }
             _ => return None,
         };
-        let first = weights[0]?;
-        let groups = weights[1].map_or(first.groups, |rows| rows.groups);
-        assert_eq!(first.groups, groups, "tiles of two products");
         Some(RegisterTile {
-            weights: ScaledRows::new(first, channel, &self.factors, &self.bias),
+            rows,
+            scales: scales(&self.factors, &self.bias),
             added,
             y,
             sample_bytes: 4 * channels.div_ceil(4) * out_pixels,
@@ -129,13 +89,12 @@ impl RegisterTile<'_> {
         let &[Some(panel), second] = panels else {
             return false;
         };
-        if panel.pixels < FEWEST {
+        if panel.pixels <= FEW_PIXELS {
             return false;
         }
         assert_eq!(run.len, panel.pixels, "a run that is the panel");
         let start = self.start + run.sample * self.sample_bytes + 4 * run.pixel;
-        let groups = self.weights.rows.groups;
-        let end = start + (groups - 1) * self.group_bytes + 4 * run.len;
+        let end = start + (self.rows.groups - 1) * self.group_bytes + 4 * run.len;
         assert!(end <= self.y.len());
         let y = self.y.as_mut_ptr().wrapping_add(start);
         let to = Target {
@@ -148,17 +107,20 @@ impl RegisterTile<'_> {
             match (&self.added, second) {
                 (Added::Nothing, _) => to.finish(Nothing),
                 (&Added::Bytes(bytes, scale), _) => {
-                    let bytes = bytes[start..end].as_ptr();
-                    to.finish(Bytes { bytes, scale });
+                    to.finish(Bytes {
+                        bytes: bytes[start..end].as_ptr(),
+                        group_bytes: self.group_bytes,
+                        scale,
+                    });
                 }
-                (Added::Product(weights), Some(second)) => {
+                (Added::Product(rows, scales), Some(second)) => {
                     let mut sums = MaybeUninit::<[GroupSums; TILE_GROUPS]>::uninit();
-                    let (rows, to_sums) = (&weights.rows, sums.as_mut_ptr().cast::<GroupSums>());
-                    (rows.tile)(rows.depth, rows.a, second, rows.start, to_sums);
-                    let sums = to_sums.cast();
-                    to.finish(Product { weights, sums });
+                    let sums = sums.as_mut_ptr().cast::<GroupSums>();
+                    (rows.tile)(rows.depth, rows.a, second, rows.start, sums);
+                    let scales = *scales;
+                    to.finish(Product { scales, sums });
                 }
-                (Added::Product(_), None) => return false,
+                (Added::Product(..), None) => return false,
             }
         }
         true
@@ -179,7 +141,7 @@ impl Target<'_> {
         let vectors = self.panel.pixels.div_ceil(LANES);
         // SAFETY: passed on from the caller.
         unsafe {
-            match (self.tile.weights.rows.groups, vectors) {
+            match (self.tile.rows.groups, vectors) {
                 (1, 1) => self.sized::<1, 1>(added),
                 (1, 2) => self.sized::<1, 2>(added),
                 (1, _) => self.sized::<1, 3>(added),
@@ -192,7 +154,7 @@ impl Target<'_> {
 
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(self, added: impl Addition) {
-        let rows = &self.tile.weights.rows;
+        let rows = &self.tile.rows;
         // SAFETY: passed on from the caller. Groups are spelled out, because sums stay in registers only where no loop counts them.
         unsafe {
             let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, self.panel, rows.start);
@@ -206,114 +168,33 @@ impl Target<'_> {
     #[inline(always)]
     unsafe fn group<const VECTORS: usize>(
         self,
-        g: usize,
+        group: usize,
         sums: &[[__m512i; VECTORS]; TILE_ROWS],
         added: impl Addition,
     ) {
+        let tile = self.tile;
         for j in 0..VECTORS {
-            let mask = match j + 1 < VECTORS {
-                true => u16::MAX,
-                false => mask(self.panel.pixels - j * LANES),
+            let column = LANES * j;
+            let place = Place {
+                group,
+                column,
+                pixel: column,
+                mask: match j + 1 < VECTORS {
+                    true => u16::MAX,
+                    false => mask(self.panel.pixels - column),
+                },
             };
-            let at = g * self.tile.group_bytes + 4 * LANES * j;
             // SAFETY: passed on from the caller.
             unsafe {
-                let mut sums_of_vector = [_mm512_setzero_si512(); TILE_ROWS];
+                let mut rows = [_mm512_setzero_si512(); TILE_ROWS];
                 for i in 0..TILE_ROWS {
-                    sums_of_vector[i] = sums[i][j];
+                    rows[i] = sums[i][j];
                 }
-                let values = self.tile.weights.scale(g, sums_of_vector);
-                let values = added.add([g, j, at], mask, values);
-                let quads = quads_of(values, self.tile.per_unit, self.tile.lowest);
-                _mm512_mask_storeu_epi32(self.y.add(at).cast(), mask, quads);
+                let values = added.add(place, tile.scales.apply(group, rows));
+                let quads = quads_of(values, tile.per_unit, tile.lowest);
+                let to = self.y.add(group * tile.group_bytes + 4 * column);
+                _mm512_mask_storeu_epi32(to.cast(), place.mask, quads);
             }
         }
-    }
-}
-
-/// What is added to the values of a vector.
-trait Addition: Copy {
-    /// To those of vector j of group g, whose quads lie so many bytes behind the panel's first.
-    ///
-    /// # Safety
-    /// This CPU must have the instructions, and what is added must be there.
-    unsafe fn add(
-        self,
-        place: [usize; 3],
-        mask: __mmask16,
-        values: [__m512; TILE_ROWS],
-    ) -> [__m512; TILE_ROWS];
-}
-
-#[derive(Clone, Copy)]
-struct Nothing;
-
-impl Addition for Nothing {
-    #[inline(always)]
-    unsafe fn add(
-        self,
-        _: [usize; 3],
-        _: __mmask16,
-        values: [__m512; TILE_ROWS],
-    ) -> [__m512; TILE_ROWS] {
-        values
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Bytes {
-    /// Those of the first group.
-    bytes: *const i8,
-    scale: f32,
-}
-
-impl Addition for Bytes {
-    #[inline(always)]
-    unsafe fn add(
-        self,
-        [_, _, at]: [usize; 3],
-        mask: __mmask16,
-        mut values: [__m512; TILE_ROWS],
-    ) -> [__m512; TILE_ROWS] {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            let added = widen(_mm512_maskz_loadu_epi32(mask, self.bytes.add(at).cast()));
-            for i in 0..TILE_ROWS {
-                let added = _mm512_mul_ps(added[i], _mm512_set1_ps(self.scale));
-                values[i] = _mm512_add_ps(values[i], added);
-            }
-        }
-        values
-    }
-}
-
-/// The sums of a second product. They lie in memory: registers are for those of the first.
-#[derive(Clone, Copy)]
-struct Product<'a> {
-    weights: &'a ScaledRows,
-    sums: *const i32,
-}
-
-impl Addition for Product<'_> {
-    #[inline(always)]
-    unsafe fn add(
-        self,
-        [g, j, _]: [usize; 3],
-        _: __mmask16,
-        mut values: [__m512; TILE_ROWS],
-    ) -> [__m512; TILE_ROWS] {
-        // SAFETY: passed on from the caller.
-        unsafe {
-            let group = self.sums.cast::<GroupSums>().add(g).cast::<i32>();
-            let mut sums = [_mm512_setzero_si512(); TILE_ROWS];
-            for i in 0..TILE_ROWS {
-                sums[i] = _mm512_loadu_si512(group.add(i * SUM_ROW + LANES * j).cast());
-            }
-            let added = self.weights.scale(g, sums);
-            for i in 0..TILE_ROWS {
-                values[i] = _mm512_add_ps(values[i], added[i]);
-            }
-        }
-        values
     }
 }

@@ -24,6 +24,7 @@ pub(super) const PANEL_TILES: PanelTiles = PanelTiles {
     lifts: false,
     pixels: 2 * SIDE,
     tiles: [(low, GROUPS), (high, 2 * GROUPS)],
+    spread: None,
 };
 
 /// Whether this CPU has such registers and the system lets this process use them.

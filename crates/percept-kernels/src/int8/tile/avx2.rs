@@ -19,6 +19,7 @@ pub(super) fn panel_tiles(operands: Operands) -> PanelTiles {
         lifts: false,
         pixels: 24,
         tiles: [(tile, 1); 2],
+        spread: None,
     }
 }
 

@@ -32,6 +32,8 @@ pub(crate) const TILE_ROWS: usize = 4;
 pub(crate) const TILE_GROUPS: usize = 8;
 /// Pixels of a panel tile at most.
 pub(crate) const TILE_PIXELS: usize = 48;
+/// Pixels of a panel that leave most of a vector empty, at most.
+pub(crate) const FEW_PIXELS: usize = 8;
 /// Rows of activations of a row tile at most.
 pub(crate) const ROW_TILE: usize = 6;
 /// Outputs of a packed panel.
@@ -52,6 +54,11 @@ pub(crate) const SUM_ROW: usize = 64;
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct GroupSums(pub(crate) [i32; TILE_ROWS * SUM_ROW]);
+
+// SAFETY: plain numbers, of which any bits are some, and whole lines without padding.
+unsafe impl bytemuck::Zeroable for GroupSums {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for GroupSums {}
 
 impl GroupSums {
     /// No sums yet.
@@ -105,6 +112,13 @@ pub(crate) const READ_TOGETHER: usize = 16;
 /// readable at each depth.
 pub(crate) type PanelTile =
     unsafe fn(depth: usize, a: *const u8, b: Panel, start: *const i32, sums: *mut GroupSums);
+
+/// Quads of a panel that tiles read together when it was spread.
+pub(crate) const SPREAD_DEEP: usize = 4;
+
+/// Writes a panel of [`FEW_PIXELS`] at most as `[depth / 4][pixel][4 quads][each four times]`, for one, four or eight pixels, whichever it
+/// has at most: vectors that are multiplied with those of four rows of weights four quads deep. What lies behind its depth is zero.
+pub(crate) type Spread = unsafe fn(depth: usize, b: Panel, to: *mut u8);
 
 /// How a tile reads weights: `[rows / height][depth / deep][height][deep]` quads, filled up with zeros.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,6 +191,8 @@ pub(crate) struct PanelTiles {
     pub(crate) pixels: usize,
     /// For few groups of rows and for many, with how many each takes.
     tiles: [(PanelTile, usize); 2],
+    /// Lays out panels of few pixels as tiles read them then; where there is none, they are read as others are.
+    spread: Option<Spread>,
 }
 
 impl PanelTiles {
@@ -209,6 +225,11 @@ impl PanelTiles {
     /// Whether they use registers that a thread has to [take](TileRegisters::take), and leave sums in memory.
     pub(crate) fn has_own_registers(&self) -> bool {
         self.packing.deep > 1
+    }
+
+    /// What lays out a panel of so many pixels as tiles read it, where that is another way than as it was gathered.
+    pub(crate) fn spread(&self, pixels: usize) -> Option<Spread> {
+        self.spread.filter(|_| (1..=FEW_PIXELS).contains(&pixels))
     }
 
     /// The tile for up to so many groups of rows, and how many of them it takes.

@@ -11,6 +11,7 @@ pub(super) const PANEL_TILES: PanelTiles = PanelTiles {
     lifts: false,
     pixels: 24,
     tiles: [(panel, 1); 2],
+    spread: None,
 };
 
 pub(super) const ROW_TILES: RowTiles = RowTiles {

@@ -77,11 +77,16 @@ fn panel_sums(
     let _registers = tiles.has_own_registers().then(TileRegisters::take);
     // SAFETY: the operands are as deep as the tile is told, and the thread has its registers.
     unsafe {
-        let b = Panel {
+        let mut b = Panel {
             quads: b.as_ptr().cast(),
             stride: columns,
             pixels: columns,
         };
+        let mut spread_out = vec![99_u8; 16 * FEW_PIXELS * depth.next_multiple_of(SPREAD_DEEP)];
+        if let Some(spread) = tiles.spread(columns) {
+            spread(depth, b, spread_out.as_mut_ptr());
+            b.quads = spread_out.as_ptr();
+        }
         let (a, depth) = (a.bytes().as_ptr(), tiles.depth(depth));
         tile(depth, a, b, starts.as_ptr(), sums.as_mut_ptr());
     }

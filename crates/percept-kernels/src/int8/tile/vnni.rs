@@ -39,8 +39,8 @@ pub(in crate::int8) mod wide {
 
     use super::super::{
         GroupSums, Operands, Packing, Panel, PanelSums, PanelTiles, ROW_OUTPUTS, ROW_TILE,
-        RowTiles, SUM_ROW, TILE_PIXELS, TILE_ROWS, WORD_COLUMNS, WORD_RUN, Width, WordRuns,
-        WordSums,
+        RowTiles, SPREAD_DEEP, SUM_ROW, TILE_PIXELS, TILE_ROWS, WORD_COLUMNS, WORD_RUN, Width,
+        WordRuns, WordSums,
     };
 
     const LANES: usize = 16;
@@ -52,6 +52,7 @@ pub(in crate::int8) mod wide {
             lifts: operands == Operands::Signed,
             pixels: TILE_PIXELS,
             tiles: [(panel::<1>, 1), (panel::<2>, 2)],
+            spread: Some(spread),
         }
     }
 
@@ -161,7 +162,8 @@ pub(in crate::int8) mod wide {
         tile
     }
 
-    /// Up to 8 pixels, which would leave most of a vector empty: four rows of weights, four quads deep, are a vector instead.
+    /// Up to 8 pixels, which would leave most of a vector empty: four rows of weights, four quads deep, are a vector instead, and so
+    /// are pixels that were [spread](super::super::Spread).
     #[inline]
     #[target_feature(enable = "avx512f,avx512vnni")]
     unsafe fn few<const GROUPS: usize, const PIXELS: usize>(
@@ -171,34 +173,24 @@ pub(in crate::int8) mod wide {
         start: *const i32,
         sums: *mut GroupSums,
     ) {
-        const DEEP: usize = LANES / TILE_ROWS;
-        // Pixel p of each depth, four times: lanes 0..16 and 16..32 are those of two vectors of 8 pixels.
-        let first = _mm512_setr_epi32(0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24);
         let mut tile = [[_mm512_setzero_si512(); PIXELS]; GROUPS];
-        let (a, quads) = (a.cast::<i32>(), b.quads.cast::<i32>());
-        for k in (0..depth).step_by(DEEP) {
-            let deep = (depth - k).min(DEEP);
+        let (a, mut quads) = (a.cast::<i32>(), b.quads.cast::<__m512i>());
+        for k in (0..depth).step_by(SPREAD_DEEP) {
+            let deep = (depth - k).min(SPREAD_DEEP);
             let mask = (u32::MAX >> (32 - TILE_ROWS * deep)) as __mmask16;
-            // Weights behind the last one are zero, so any depth will do for the pixels.
-            let at = |d: usize| {
-                // SAFETY: the caller gives 16 pixels at each depth.
-                unsafe { _mm256_loadu_si256(quads.add((k + d.min(deep - 1)) * b.stride).cast()) }
-            };
-            let pair = |d: usize| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(at(d)), at(d + 1));
-            let (low, high) = (pair(0), pair(2));
-            let mut rows = [_mm512_setzero_si512(); GROUPS];
-            for g in 0..GROUPS {
-                let from = a.wrapping_add((g * depth + k) * TILE_ROWS);
-                _mm_prefetch::<_MM_HINT_T0>(from.wrapping_add(GROUPS * depth * TILE_ROWS).cast());
-                // SAFETY: the caller gives `depth` quads of each group, and nothing outside of the mask is read.
-                rows[g] = unsafe { _mm512_maskz_loadu_epi32(mask, from) };
-            }
-            for p in 0..PIXELS {
-                let order = _mm512_add_epi32(first, _mm512_set1_epi32(p as i32));
-                let pixel = _mm512_permutex2var_epi32(low, order, high);
+            // SAFETY: the caller gives `depth` quads of each group and of the pixels, and nothing outside of the mask is read.
+            unsafe {
+                let mut rows = [_mm512_setzero_si512(); GROUPS];
                 for g in 0..GROUPS {
-                    tile[g][p] = _mm512_dpbusd_epi32(tile[g][p], pixel, rows[g]);
+                    rows[g] = _mm512_maskz_loadu_epi32(mask, a.add((g * depth + k) * TILE_ROWS));
                 }
+                for p in 0..PIXELS {
+                    let pixel = _mm512_loadu_si512(quads.add(p).cast());
+                    for g in 0..GROUPS {
+                        tile[g][p] = _mm512_dpbusd_epi32(tile[g][p], pixel, rows[g]);
+                    }
+                }
+                quads = quads.add(PIXELS);
             }
         }
         for g in 0..GROUPS {
@@ -222,6 +214,45 @@ pub(in crate::int8) mod wide {
                     }
                 }
             }
+        }
+    }
+
+    #[target_feature(enable = "avx512f")]
+    unsafe fn spread(depth: usize, b: Panel, to: *mut u8) {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            match b.pixels {
+                1 => spread_pixels::<1>(depth, b, to),
+                2..=4 => spread_pixels::<4>(depth, b, to),
+                _ => spread_pixels::<8>(depth, b, to),
+            }
+        }
+    }
+
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    unsafe fn spread_pixels<const PIXELS: usize>(depth: usize, b: Panel, to: *mut u8) {
+        // Pixel p of each depth, four times: lanes 0..16 and 16..32 are those of two vectors of 8 pixels.
+        let first = _mm512_setr_epi32(0, 0, 0, 0, 8, 8, 8, 8, 16, 16, 16, 16, 24, 24, 24, 24);
+        let (quads, mut to) = (b.quads.cast::<i32>(), to.cast::<__m512i>());
+        for k in (0..depth).step_by(SPREAD_DEEP) {
+            let at = |d: usize| match k + d < depth {
+                // SAFETY: the caller gives 16 pixels at each depth.
+                true => unsafe { _mm256_loadu_si256(quads.add((k + d) * b.stride).cast()) },
+                false => _mm256_setzero_si256(),
+            };
+            let pair = |d: usize| _mm512_inserti64x4::<1>(_mm512_castsi256_si512(at(d)), at(d + 1));
+            let (low, high) = (pair(0), pair(2));
+            for p in 0..PIXELS {
+                let order = _mm512_add_epi32(first, _mm512_set1_epi32(p as i32));
+                // SAFETY: the caller gives room for so many vectors at each four of its depth.
+                unsafe {
+                    let pixel = _mm512_permutex2var_epi32(low, order, high);
+                    _mm512_storeu_si512(to.add(p).cast(), pixel);
+                }
+            }
+            // SAFETY: as above.
+            to = unsafe { to.add(PIXELS) };
         }
     }
 
@@ -357,6 +388,7 @@ pub(super) mod narrow {
             lifts: operands == Operands::Signed,
             pixels: 24,
             tiles: [(panel, 1); 2],
+            spread: None,
         }
     }
 

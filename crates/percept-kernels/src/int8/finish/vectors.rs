@@ -1,0 +1,213 @@
+//! From sums to results in vectors of 512 bits: four rows of 16 pixels at a time.
+
+use std::arch::x86_64::*;
+
+use crate::int8::scale::LARGEST;
+use crate::int8::tile::{GroupSums, SUM_ROW, TILE_ROWS};
+
+pub(super) const LANES: usize = 16;
+
+/// So many lanes, all of them at most.
+#[inline]
+pub(super) fn mask(lanes: usize) -> __mmask16 {
+    (u32::MAX >> (32 - lanes.min(LANES))) as __mmask16
+}
+
+/// The factor and the bias of each row of some groups.
+#[derive(Clone, Copy)]
+pub(super) struct Scales {
+    factors: *const f32,
+    bias: *const f32,
+}
+
+impl Scales {
+    /// Those of some groups from a channel on.
+    pub(super) fn of(channel: usize, groups: usize, factors: &[f32], bias: &[f32]) -> Scales {
+        let channels = channel..channel + groups * TILE_ROWS;
+        Scales {
+            factors: factors[channels.clone()].as_ptr(),
+            bias: bias[channels].as_ptr(),
+        }
+    }
+
+    /// The sums of a group's four rows with their factors and biases.
+    ///
+    /// # Safety
+    /// This CPU must have the instructions, the group must be one of those, and its factors must still be there.
+    #[inline]
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn apply(
+        self,
+        group: usize,
+        sums: [__m512i; TILE_ROWS],
+    ) -> [__m512; TILE_ROWS] {
+        let mut values = [_mm512_setzero_ps(); TILE_ROWS];
+        for i in 0..TILE_ROWS {
+            let row = group * TILE_ROWS + i;
+            // SAFETY: passed on from the caller.
+            let (factor, bias) = unsafe { (*self.factors.add(row), *self.bias.add(row)) };
+            let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[i]), _mm512_set1_ps(factor));
+            values[i] = _mm512_add_ps(scaled, _mm512_set1_ps(bias));
+        }
+        values
+    }
+}
+
+/// A vector of pixels of a group.
+#[derive(Clone, Copy)]
+pub(super) struct Place {
+    pub(super) group: usize,
+    /// Its first column in the tile.
+    pub(super) column: usize,
+    /// Its first pixel in the run.
+    pub(super) pixel: usize,
+    /// The pixels that there are.
+    pub(super) mask: __mmask16,
+}
+
+/// Four rows of sums that lie in memory.
+///
+/// # Safety
+/// This CPU must have the instructions, and the group's sums must be there.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) unsafe fn load(sums: *const GroupSums, place: Place) -> [__m512i; TILE_ROWS] {
+    let mut rows = [_mm512_setzero_si512(); TILE_ROWS];
+    for i in 0..TILE_ROWS {
+        // SAFETY: passed on from the caller; a row has room for a vector that hangs over its last pixel.
+        rows[i] = unsafe {
+            let group = sums.add(place.group).cast::<i32>();
+            _mm512_loadu_si512(group.add(i * SUM_ROW + place.column).cast())
+        };
+    }
+    rows
+}
+
+/// What is added to the values of a vector.
+pub(super) trait Addition: Copy {
+    /// Adds it.
+    ///
+    /// # Safety
+    /// This CPU must have the instructions, and what is added must be there.
+    unsafe fn add(self, place: Place, values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS];
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Nothing;
+
+impl Addition for Nothing {
+    #[inline(always)]
+    unsafe fn add(self, _: Place, values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+        values
+    }
+}
+
+/// Bytes that lie as results do, and what a step of them stands for.
+#[derive(Clone, Copy)]
+pub(super) struct Bytes {
+    /// Those of the run's first quad, and bytes from one group to the next.
+    pub(super) bytes: *const i8,
+    pub(super) group_bytes: usize,
+    pub(super) scale: f32,
+}
+
+impl Addition for Bytes {
+    #[inline(always)]
+    unsafe fn add(self, place: Place, mut values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+        // SAFETY: passed on from the caller; nothing outside of the mask is read.
+        unsafe {
+            let from = place.group * self.group_bytes + 4 * place.pixel;
+            let quads = _mm512_maskz_loadu_epi32(place.mask, self.bytes.add(from).cast());
+            let added = widen(quads);
+            for i in 0..TILE_ROWS {
+                let added = _mm512_mul_ps(added[i], _mm512_set1_ps(self.scale));
+                values[i] = _mm512_add_ps(values[i], added);
+            }
+        }
+        values
+    }
+}
+
+/// The sums of a second product, in memory.
+#[derive(Clone, Copy)]
+pub(super) struct Product {
+    pub(super) scales: Scales,
+    pub(super) sums: *const GroupSums,
+}
+
+impl Addition for Product {
+    #[inline(always)]
+    unsafe fn add(self, place: Place, mut values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+        // SAFETY: passed on from the caller.
+        unsafe {
+            let added = self.scales.apply(place.group, load(self.sums, place));
+            for i in 0..TILE_ROWS {
+                values[i] = _mm512_add_ps(values[i], added[i]);
+            }
+        }
+        values
+    }
+}
+
+/// Floats that lie as maps do.
+#[derive(Clone, Copy)]
+pub(super) struct Floats {
+    /// Those of the run's first channel.
+    pub(super) floats: *const f32,
+    /// Pixels of a channel.
+    pub(super) plane: usize,
+    /// Channels that there are.
+    pub(super) channels: usize,
+}
+
+impl Addition for Floats {
+    #[inline(always)]
+    unsafe fn add(self, place: Place, mut values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+        let first = place.group * TILE_ROWS;
+        for i in 0..TILE_ROWS.min(self.channels - first) {
+            // SAFETY: passed on from the caller; nothing outside of the mask is read.
+            unsafe {
+                let from = self.floats.add((first + i) * self.plane + place.pixel);
+                let added = _mm512_maskz_loadu_ps(place.mask, from);
+                values[i] = _mm512_add_ps(values[i], added);
+            }
+        }
+        values
+    }
+}
+
+/// Vector j from bytes j of 16 quads.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn widen(quads: __m512i) -> [__m512; TILE_ROWS] {
+    let highest = [
+        _mm512_slli_epi32::<24>(quads),
+        _mm512_slli_epi32::<16>(quads),
+        _mm512_slli_epi32::<8>(quads),
+        quads,
+    ];
+    let mut vectors = [_mm512_setzero_ps(); TILE_ROWS];
+    for i in 0..TILE_ROWS {
+        vectors[i] = _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(highest[i]));
+    }
+    vectors
+}
+
+/// 16 quads of the steps nearest to these numbers.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(super) fn quads_of(values: [__m512; TILE_ROWS], per_unit: f32, lowest: f32) -> __m512i {
+    let mut steps = [_mm512_setzero_si512(); TILE_ROWS];
+    for i in 0..TILE_ROWS {
+        let value = _mm512_mul_ps(values[i], _mm512_set1_ps(per_unit));
+        // A NaN stays one, because the second operand is given then, and becomes the smallest integer; so does what is below all.
+        steps[i] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(LARGEST), value));
+    }
+    let [a, b, c, d] = steps;
+    // Packing cuts off at -128.
+    let bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    let bytes = _mm512_max_epi8(bytes, _mm512_set1_epi8(lowest as i8));
+    // Bytes [channel][pixel] of each part to [pixel][channel].
+    let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(order))
+}
