@@ -313,9 +313,9 @@ impl Job<'_> {
                 }
                 let runs = &runs[outputs.clone()];
                 #[cfg(target_arch = "x86_64")]
-                if let (Some(tile), &[run]) = (&in_registers, runs)
+                if let Some(tile) = &in_registers
                     // SAFETY: this CPU has the instructions, weights and panels are whole, and blocks have their own pixels or channels.
-                    && unsafe { tile.panel(inputs, run) }
+                    && unsafe { tile.panel(inputs, runs) }
                 {
                     continue;
                 }

@@ -79,27 +79,34 @@ impl Finish<'_> {
 }
 
 impl RegisterTile<'_> {
-    /// Multiplies and finishes a panel of one run, unless it has too few pixels: then nothing is done, and the answer is false.
+    /// Multiplies and finishes a panel that consists of these runs, unless it has too few pixels: then nothing is done, and the answer is
+    /// false.
     ///
     /// # Safety
     /// This CPU must have the instructions ([`has_wide`](crate::int8::has_wide)), weights and panels must be there as
     /// [`PanelTile`](crate::int8::tile::PanelTile) says, and no other block may write these pixels of these channels.
     #[inline(always)]
-    pub(in crate::int8) unsafe fn panel(&self, panels: &[Option<Panel>; 2], run: PixelRun) -> bool {
+    pub(in crate::int8) unsafe fn panel(
+        &self,
+        panels: &[Option<Panel>; 2],
+        runs: &[PixelRun],
+    ) -> bool {
         let &[Some(panel), second] = panels else {
             return false;
         };
-        if panel.pixels <= FEW_PIXELS {
+        // Runs of several samples are rarely in a panel that is not full.
+        if panel.pixels <= FEW_PIXELS || runs.len() > 1 && panel.pixels <= 2 * LANES {
             return false;
         }
-        assert_eq!(run.len, panel.pixels, "a run that is the panel");
-        let start = self.start + run.sample * self.sample_bytes + 4 * run.pixel;
-        let end = start + (self.rows.groups - 1) * self.group_bytes + 4 * run.len;
-        assert!(end <= self.y.len());
-        let y = self.y.as_mut_ptr().wrapping_add(start);
+        let first = self.start + runs.first().map_or(0, |&run| self.offset(run));
+        let last = runs.last().map_or(0, |&run| self.offset(run) + 4 * run.len);
+        let end = self.start + last + (self.rows.groups - 1) * self.group_bytes;
+        assert!(first <= end && end <= self.y.len());
+        let y = self.y.as_mut_ptr().wrapping_add(first);
         let to = Target {
             tile: self,
             panel,
+            runs,
             y,
         };
         // SAFETY: passed on from the caller; results lie in the output, as asserted above, and so do bytes that are added.
@@ -108,7 +115,7 @@ impl RegisterTile<'_> {
                 (Added::Nothing, _) => to.finish(Nothing),
                 (&Added::Bytes(bytes, scale), _) => {
                     to.finish(Bytes {
-                        bytes: bytes[start..end].as_ptr(),
+                        bytes: bytes[first..end].as_ptr(),
                         group_bytes: self.group_bytes,
                         scale,
                     });
@@ -125,6 +132,12 @@ impl RegisterTile<'_> {
         }
         true
     }
+
+    /// Bytes from a channel's first pixel to a run.
+    #[inline(always)]
+    fn offset(&self, run: PixelRun) -> usize {
+        run.sample * self.sample_bytes + 4 * run.pixel
+    }
 }
 
 /// A panel on its way to bytes.
@@ -132,6 +145,9 @@ impl RegisterTile<'_> {
 struct Target<'a> {
     tile: &'a RegisterTile<'a>,
     panel: Panel,
+    /// What it consists of, in order.
+    runs: &'a [PixelRun],
+    /// Where the first of them goes.
     y: *mut i8,
 }
 
@@ -155,46 +171,104 @@ impl Target<'_> {
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(self, added: impl Addition) {
         let rows = &self.tile.rows;
-        // SAFETY: passed on from the caller. Groups are spelled out, because sums stay in registers only where no loop counts them.
+        // SAFETY: passed on from the caller. Groups are spelled out, and so are vectors below, because sums stay in registers only where no
+        // loop counts them.
         unsafe {
             let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, self.panel, rows.start);
-            self.group(0, &sums[0], added);
-            if GROUPS > 1 {
-                self.group(1, &sums[GROUPS - 1], added);
+            if let &[_] = self.runs {
+                self.one_run(0, &sums[0], added);
+                if GROUPS > 1 {
+                    self.one_run(1, &sums[GROUPS - 1], added);
+                }
+            } else if VECTORS == 3 {
+                self.several_runs(0, &sums[0], added);
+                if GROUPS > 1 {
+                    self.several_runs(1, &sums[GROUPS - 1], added);
+                }
             }
         }
     }
 
     #[inline(always)]
-    unsafe fn group<const VECTORS: usize>(
+    unsafe fn one_run<const VECTORS: usize>(
         self,
         group: usize,
         sums: &[[__m512i; VECTORS]; TILE_ROWS],
         added: impl Addition,
     ) {
-        let tile = self.tile;
         for j in 0..VECTORS {
             let column = LANES * j;
             let place = Place {
                 group,
                 column,
-                pixel: column,
+                pixel: column as isize,
                 mask: match j + 1 < VECTORS {
                     true => u16::MAX,
                     false => mask(self.panel.pixels - column),
                 },
             };
             // SAFETY: passed on from the caller.
+            unsafe { self.vector(place, column_of(sums, j), added) };
+        }
+    }
+
+    /// The vectors of each run, under the masks of its pixels: what lies across two runs is finished for both.
+    #[inline(always)]
+    unsafe fn several_runs<const VECTORS: usize>(
+        self,
+        group: usize,
+        sums: &[[__m512i; VECTORS]; TILE_ROWS],
+        added: impl Addition,
+    ) {
+        let vectors = [
+            column_of(sums, 0),
+            column_of(sums, VECTORS / 2),
+            column_of(sums, VECTORS - 1),
+        ];
+        let first = self.tile.offset(self.runs[0]);
+        for &run in self.runs {
+            let from_first = ((self.tile.offset(run) - first) / 4) as isize;
+            let columns = (u64::MAX >> (64 - run.len)) << run.column;
+            let place = |j: usize| Place {
+                group,
+                column: LANES * j,
+                pixel: from_first + (LANES * j) as isize - run.column as isize,
+                mask: (columns >> (LANES * j)) as __mmask16,
+            };
+            // SAFETY: passed on from the caller.
             unsafe {
-                let mut rows = [_mm512_setzero_si512(); TILE_ROWS];
-                for i in 0..TILE_ROWS {
-                    rows[i] = sums[i][j];
+                if place(0).mask != 0 {
+                    self.vector(place(0), vectors[0], added);
                 }
-                let values = added.add(place, tile.scales.apply(group, rows));
-                let quads = quads_of(values, tile.per_unit, tile.lowest);
-                let to = self.y.add(group * tile.group_bytes + 4 * column);
-                _mm512_mask_storeu_epi32(to.cast(), place.mask, quads);
+                if place(1).mask != 0 {
+                    self.vector(place(1), vectors[1], added);
+                }
+                if place(2).mask != 0 {
+                    self.vector(place(2), vectors[2], added);
+                }
             }
         }
     }
+
+    #[inline(always)]
+    unsafe fn vector(self, place: Place, sums: [__m512i; TILE_ROWS], added: impl Addition) {
+        let tile = self.tile;
+        // SAFETY: passed on from the caller.
+        unsafe {
+            let values = added.add(place, tile.scales.apply(place.group, sums));
+            let quads = quads_of(values, tile.per_unit, tile.lowest);
+            let to = self.y.wrapping_add(place.group * tile.group_bytes);
+            let to = to.wrapping_offset(4 * place.pixel);
+            _mm512_mask_storeu_epi32(to.cast(), place.mask, quads);
+        }
+    }
+}
+
+/// A vector of each row.
+#[inline(always)]
+fn column_of<const VECTORS: usize>(
+    sums: &[[__m512i; VECTORS]; TILE_ROWS],
+    j: usize,
+) -> [__m512i; TILE_ROWS] {
+    [sums[0][j], sums[1][j], sums[2][j], sums[3][j]]
 }

@@ -59,8 +59,8 @@ pub(super) struct Place {
     pub(super) group: usize,
     /// Its first column in the tile.
     pub(super) column: usize,
-    /// Its first pixel in the run.
-    pub(super) pixel: usize,
+    /// Where its first pixel would lie, counted from the first one that there is; it may be masked.
+    pub(super) pixel: isize,
     /// The pixels that there are.
     pub(super) mask: __mmask16,
 }
@@ -116,8 +116,9 @@ impl Addition for Bytes {
     unsafe fn add(self, place: Place, mut values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
         // SAFETY: passed on from the caller; nothing outside of the mask is read.
         unsafe {
-            let from = place.group * self.group_bytes + 4 * place.pixel;
-            let quads = _mm512_maskz_loadu_epi32(place.mask, self.bytes.add(from).cast());
+            let from = self.bytes.wrapping_add(place.group * self.group_bytes);
+            let from = from.wrapping_offset(4 * place.pixel);
+            let quads = _mm512_maskz_loadu_epi32(place.mask, from.cast());
             let added = widen(quads);
             for i in 0..TILE_ROWS {
                 let added = _mm512_mul_ps(added[i], _mm512_set1_ps(self.scale));
@@ -167,7 +168,8 @@ impl Addition for Floats {
         for i in 0..TILE_ROWS.min(self.channels - first) {
             // SAFETY: passed on from the caller; nothing outside of the mask is read.
             unsafe {
-                let from = self.floats.add((first + i) * self.plane + place.pixel);
+                let from = self.floats.add((first + i) * self.plane);
+                let from = from.wrapping_offset(place.pixel);
                 let added = _mm512_maskz_loadu_ps(place.mask, from);
                 values[i] = _mm512_add_ps(values[i], added);
             }

@@ -133,7 +133,8 @@ impl Part<'_> {
                     let quads = quads_of(values, per_unit, lowest);
                     // SAFETY: all places lie in the output, as asserted above, and blocks have their own pixels or channels.
                     unsafe {
-                        let to = y.add(place.group * group_bytes + 4 * place.pixel);
+                        let to = y.add(place.group * group_bytes);
+                        let to = to.wrapping_offset(4 * place.pixel);
                         _mm512_mask_storeu_epi32(to.cast(), place.mask, quads);
                     }
                 });
@@ -150,7 +151,8 @@ impl Part<'_> {
                         let value = _mm512_max_ps(_mm512_set1_ps(lowest), values[i]);
                         // SAFETY: as above.
                         unsafe {
-                            let to = y.add((first + i) * plane + place.pixel);
+                            let to = y.add((first + i) * plane);
+                            let to = to.wrapping_offset(place.pixel);
                             _mm512_mask_storeu_ps(to, place.mask, value);
                         }
                     }
@@ -169,7 +171,7 @@ impl Part<'_> {
                 let place = Place {
                     group,
                     column: run.column + pixel,
-                    pixel,
+                    pixel: pixel as isize,
                     mask: mask(run.len - pixel),
                 };
                 // SAFETY: groups are those of the tile, runs lie inside of it, and what is added is there for all of them.
