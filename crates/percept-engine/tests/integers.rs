@@ -190,7 +190,10 @@ fn bytes_flow_from_layer_to_layer() {
     assert_eq!(allocated("grouped"), 4 * 8 * 3 * 3);
     let peak = |program: &Program| program.memory_at_peak(&bindings);
     assert!(2 * peak(&kernels).arena_bytes < peak(&simulated).arena_bytes);
-    assert!(2 * peak(&kernels).weight_bytes < peak(&simulated).weight_bytes);
+    // AMX fills weights up to whole registers of 16 rows of 16 quads, which is most of layers as small as these.
+    if isa != Isa::Amx {
+        assert!(2 * peak(&kernels).weight_bytes < peak(&simulated).weight_bytes);
+    }
 }
 
 /// A block that changes its width and its resolution: its last layer and its shortcut are one step, with the integers of both.

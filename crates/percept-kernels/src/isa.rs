@@ -32,13 +32,15 @@ pub enum Isa {
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum IsaError {
     /// The name is not one of ours.
-    #[error("unknown instruction set '{name}': expected portable, avx2, vnni, avx512 or amx")]
+    #[error(
+        "unknown instruction set '{name}': {ISA_VARIABLE} may be portable, avx2, vnni, avx512 or amx"
+    )]
     Unknown {
         /// The name as given.
         name: String,
     },
-    /// This CPU cannot run it.
-    #[error("this CPU does not support the instruction set {isa}")]
+    /// This CPU cannot run it, or the system does not let it.
+    #[error("the instruction set {isa} cannot be used here: this machine has {}", names(&Isa::usable()))]
     Unsupported {
         /// The instruction set asked for.
         isa: Isa,
@@ -46,16 +48,20 @@ pub enum IsaError {
 }
 
 impl Isa {
+    /// All that there are. Each has what those before it have.
+    const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Avx512, Isa::Amx];
+
     /// The best instruction set of this CPU, or the one that `PERCEPT_ISA` names.
     pub fn detect() -> Result<Isa, IsaError> {
         match std::env::var(ISA_VARIABLE) {
             Ok(name) => Isa::parse(&name)?.check(),
-            Err(_) => {
-                let mut best = [Isa::Amx, Isa::Avx512, Isa::Vnni, Isa::Avx2].into_iter();
-                let best = best.find(|isa| isa.is_supported());
-                Ok(best.unwrap_or(Isa::Portable))
-            }
+            Err(_) => Ok(Isa::usable().pop().unwrap_or(Isa::Portable)),
         }
+    }
+
+    /// The instruction sets of this CPU, the best one last.
+    pub fn usable() -> Vec<Isa> {
+        Isa::supported_of(Isa::ALL)
     }
 
     /// Reads `portable`, `avx2`, `vnni`, `avx512` or `amx`, in any case.
@@ -200,6 +206,11 @@ pub trait Kernel {
     fn run<S: Simd>(self, simd: S) -> Self::Output;
 }
 
+fn names(isas: &[Isa]) -> String {
+    let names: Vec<String> = isas.iter().map(Isa::to_string).collect();
+    names.join(", ")
+}
+
 impl fmt::Display for Isa {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -218,7 +229,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        for isa in [Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Avx512, Isa::Amx] {
+        for isa in Isa::ALL {
             assert_eq!(Isa::parse(&isa.to_string()), Ok(isa));
         }
         assert_eq!(
@@ -232,5 +243,28 @@ mod tests {
     #[test]
     fn portable_is_always_available() {
         assert!(Isa::available().contains(&Isa::Portable));
+    }
+
+    /// What a machine is said to have is all that it may be told to use, and what tests loop over is part of that.
+    #[test]
+    fn usable_sets_are_those_that_can_be_used() {
+        let usable = Isa::usable();
+        for isa in Isa::ALL {
+            assert_eq!(usable.contains(&isa), isa.check().is_ok(), "{isa}");
+        }
+        for isa in Isa::available()
+            .into_iter()
+            .chain(Isa::available_for_bytes())
+        {
+            assert!(usable.contains(&isa), "{isa}");
+        }
+        if std::env::var_os(ISA_VARIABLE).is_none() {
+            assert_eq!(Isa::detect().ok().as_ref(), usable.last());
+        }
+        let refused = IsaError::Unsupported { isa: Isa::Amx }.to_string();
+        assert!(
+            refused.contains("amx") && refused.contains("portable"),
+            "{refused}"
+        );
     }
 }

@@ -23,10 +23,7 @@ pub fn run(_: &Args, common: &Common) -> Result<Outcome> {
     let name = machine::cpu_name().unwrap_or_else(|| "unknown".to_owned());
     let memory = machine::machine_memory_bytes();
     let features = cpu_features();
-    let usable: Vec<String> = Isa::available_for_bytes()
-        .iter()
-        .map(Isa::to_string)
-        .collect();
+    let usable: Vec<String> = Isa::usable().iter().map(Isa::to_string).collect();
     let mut table = Table::new(&["<what", "<found"]);
     table.row(["CPU".to_owned(), name.clone()]);
     table.row(["cores".to_owned(), available_threads().to_string()]);

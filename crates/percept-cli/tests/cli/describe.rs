@@ -52,6 +52,8 @@ fn help_has_examples() {
 fn doctor_measures() {
     let record = json(percept().arg("doctor"));
     assert!(record["peak_gflops_per_s"].as_f64().unwrap() > 0.1);
+    let usable = record["isas_usable"].as_array().unwrap();
+    assert!(usable.contains(&record["isa"]), "{usable:?}");
     let portable = json(percept().arg("doctor").env("PERCEPT_ISA", "portable"));
     assert_eq!(portable["isa"], "portable");
 }

@@ -83,7 +83,7 @@ fn mistakes_in_the_command_line() {
     assert_fails(
         percept().args(["doctor"]).env("PERCEPT_ISA", "mmx"),
         2,
-        &["mmx"],
+        &["mmx", "PERCEPT_ISA"],
     );
 }
 

@@ -164,7 +164,7 @@ mod tests {
             let x: &[i8] = bytemuck::cast_slice(&x);
             let reached = occupied.through_conv(&shape);
             let integers = ByteWeights::quantize(outputs, &numbers(5, shape.weight_len()));
-            for isa in Isa::available() {
+            for isa in Isa::available_for_bytes() {
                 for threads in 1..3 {
                     let cpu = Cpu::with_isa(threads, isa).unwrap();
                     let layer = Layer {

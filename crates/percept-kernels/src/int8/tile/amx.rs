@@ -232,3 +232,38 @@ define_tile! {
         "tilestored [{sums_below} + {sums_row} + 64], tmm3"
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use std::panic::catch_unwind;
+
+    use super::*;
+    use crate::isa::Isa;
+
+    /// Whether this thread's registers have shapes.
+    fn are_taken() -> bool {
+        let mut shapes = [0xffu8; size_of::<Shapes>()];
+        // SAFETY: called where the CPU has the instruction, which writes 64 bytes.
+        unsafe { asm!("sttilecfg [{}]", in(reg) &mut shapes, options(nostack)) };
+        shapes.iter().any(|&byte| byte != 0)
+    }
+
+    #[test]
+    fn registers_are_given_back_by_a_panic_too() {
+        if !Isa::Amx.is_supported() {
+            return;
+        }
+        let panicked = catch_unwind(|| {
+            let _registers = TileRegisters::take();
+            assert!(are_taken());
+            panic!("while the registers are taken");
+        });
+        assert!(panicked.is_err());
+        assert!(!are_taken());
+    }
+
+    #[test]
+    fn a_cpu_without_the_instructions_gets_no_permission() {
+        assert!(has_instructions() || !ask_permission());
+    }
+}

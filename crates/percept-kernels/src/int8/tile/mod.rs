@@ -223,6 +223,7 @@ impl PanelTiles {
     }
 
     /// Whether they use registers that a thread has to [take](TileRegisters::take), and leave sums in memory.
+    #[cfg(target_arch = "x86_64")]
     pub(crate) fn has_own_registers(&self) -> bool {
         self.packing.deep > 1
     }
