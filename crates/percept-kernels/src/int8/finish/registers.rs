@@ -157,34 +157,43 @@ impl Target<'_> {
         let vectors = self.panel.pixels.div_ceil(LANES);
         // SAFETY: passed on from the caller.
         unsafe {
-            match (self.tile.rows.groups, vectors) {
-                (1, 1) => self.sized::<1, 1>(added),
-                (1, 2) => self.sized::<1, 2>(added),
-                (1, _) => self.sized::<1, 3>(added),
-                (_, 1) => self.sized::<2, 1>(added),
-                (_, 2) => self.sized::<2, 2>(added),
-                (_, _) => self.sized::<2, 3>(added),
+            match (self.tile.rows.groups, vectors, self.runs.len()) {
+                (1, 1, 1) => self.sized::<1, 1>(added),
+                (1, 2, 1) => self.sized::<1, 2>(added),
+                (1, _, 1) => self.sized::<1, 3>(added),
+                (_, 1, 1) => self.sized::<2, 1>(added),
+                (_, 2, 1) => self.sized::<2, 2>(added),
+                (_, _, 1) => self.sized::<2, 3>(added),
+                (1, _, _) => self.across::<1>(added),
+                (_, _, _) => self.across::<2>(added),
             }
         }
     }
 
+    /// A panel of one run. Groups are spelled out, because sums stay in registers only where no loop counts them.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(self, added: impl Addition) {
         let rows = &self.tile.rows;
-        // SAFETY: passed on from the caller. Groups are spelled out, and so are vectors below, because sums stay in registers only where no
-        // loop counts them.
+        // SAFETY: passed on from the caller.
         unsafe {
             let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, self.panel, rows.start);
-            if let &[_] = self.runs {
-                self.one_run(0, &sums[0], added);
-                if GROUPS > 1 {
-                    self.one_run(1, &sums[GROUPS - 1], added);
-                }
-            } else if VECTORS == 3 {
-                self.several_runs(0, &sums[0], added);
-                if GROUPS > 1 {
-                    self.several_runs(1, &sums[GROUPS - 1], added);
-                }
+            self.one_run(0, &sums[0], added);
+            if GROUPS > 1 {
+                self.one_run(1, &sums[GROUPS - 1], added);
+            }
+        }
+    }
+
+    /// A panel that lies across samples.
+    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
+    unsafe fn across<const GROUPS: usize>(self, added: impl Addition) {
+        let rows = &self.tile.rows;
+        // SAFETY: passed on from the caller.
+        unsafe {
+            let sums = products::<GROUPS, 3>(rows.depth, rows.a, self.panel, rows.start);
+            self.several_runs(0, &sums[0], added);
+            if GROUPS > 1 {
+                self.several_runs(1, &sums[GROUPS - 1], added);
             }
         }
     }
@@ -214,17 +223,13 @@ impl Target<'_> {
 
     /// The vectors of each run, under the masks of its pixels: what lies across two runs is finished for both.
     #[inline(always)]
-    unsafe fn several_runs<const VECTORS: usize>(
+    unsafe fn several_runs(
         self,
         group: usize,
-        sums: &[[__m512i; VECTORS]; TILE_ROWS],
+        sums: &[[__m512i; 3]; TILE_ROWS],
         added: impl Addition,
     ) {
-        let vectors = [
-            column_of(sums, 0),
-            column_of(sums, VECTORS / 2),
-            column_of(sums, VECTORS - 1),
-        ];
+        let vectors = [column_of(sums, 0), column_of(sums, 1), column_of(sums, 2)];
         let first = self.tile.offset(self.runs[0]);
         for &run in self.runs {
             let from_first = ((self.tile.offset(run) - first) / 4) as isize;
