@@ -11,7 +11,7 @@ use percept_data::{Sample, SampleError, Samples};
 use percept_graph::WeightSource;
 use percept_models::lesson::{Curves, FigureTable, FigureValue, Lesson, Metric};
 use percept_picture::{Axis, Chart, Panel, Picture, Series};
-use percept_report::Table;
+use percept_report::{Table, counted};
 use percept_train::features::Features;
 use percept_train::{Evaluated, EvaluationOptions, evaluate_by};
 use serde_json::json;
@@ -273,10 +273,11 @@ fn report(
         .map(|f| format!("{} {}", f.title, f.value))
         .collect();
     let mut text = format!(
-        "{}: {}, {} {samples} of {classes} classes in {seconds:.2} s\n",
+        "{}: {}, {} {samples} of {} in {seconds:.2} s\n",
         model,
         figures.join(", "),
         evaluated.samples,
+        counted(classes, "class"),
     );
     for table in evaluated
         .tables

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use percept_graph::WeightSource;
 use percept_kernels::machine;
 use percept_models::Model;
-use percept_report::{Table, bytes, milliseconds};
+use percept_report::{Table, bytes, counted, milliseconds};
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Fail, Result};
@@ -186,10 +186,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         format!(", process peak {}", bytes(peak))
     });
     let text = format!(
-        "{}, {}, {repeats} {} each{foot}\n\n{}\nmemory: arena, weights and working memory. GFLOP/s: 2 MACs / time, effective where Winograd is used.\n",
+        "{}, {}, {} each{foot}\n\n{}\nmemory: arena, weights and working memory. GFLOP/s: 2 MACs / time, effective where Winograd is used.\n",
         args.model.model,
         args.engine.describe(),
-        if args.train { "training steps" } else { "runs" },
+        counted(repeats, if args.train { "training step" } else { "run" }),
         table.render()
     );
     Ok(Some(Outcome::new(text, record)))

@@ -171,7 +171,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         .collect();
     let head = format!(
         "{}, {}; {}, {isa}, measured peak {peak_gflops:.1} GFLOP/s; {}\n\
-         a run takes {} ms (p10..p90 {}..{}, {repeats} runs); getting ready took {} ms for weights, {} ms for packing, {} ms for planning\n",
+         a run takes {} ms (p10..p90 {}..{}, {}); getting ready took {} ms for weights, {} ms for packing, {} ms for planning\n",
         args.model.model,
         shapes.join(", "),
         counted(threads, "thread"),
@@ -179,6 +179,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         milliseconds(median),
         milliseconds(p10),
         milliseconds(p90),
+        counted(repeats, "run"),
         milliseconds(ms(preparation.reading)),
         milliseconds(ms(preparation.packing)),
         milliseconds(ms(preparation.planning)),

@@ -106,7 +106,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let Spread { median, p10, p90 } = wall;
     let head = format!(
         "{}, training, {} {} ({inputs}); {}, {isa}, measured peak {peak_gflops:.1} GFLOP/s\n\
-         a step takes {} ms (p10..p90 {}..{}, {repeats} steps) and waits {} ms for data\n",
+         a step takes {} ms (p10..p90 {}..{}, {}) and waits {} ms for data\n",
         args.model.model,
         endless.batch,
         learner.lesson.samples(),
@@ -114,6 +114,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         milliseconds(median),
         milliseconds(p10),
         milliseconds(p90),
+        counted(repeats, "step"),
         milliseconds(waiting.median),
     );
     let text = format!(

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use percept_models::Lesson;
-use percept_report::Table;
+use percept_report::{Table, counted};
 use percept_samples::Given;
 use percept_train::checkpoint::latest;
 use percept_train::{Ending, Finished, InitialParameters, RunOptions, Trainer, settings_of};
@@ -221,10 +221,10 @@ fn describe(settled: &Settled, common: &Common) {
         .map(|[height, width]| format!(", at {height}x{width}"))
         .collect();
     common.note(format_args!(
-        "{}: {} parameters; {source}: {} classes, {} {samples} to train with, {} to test with{}; ready in {:.1} s",
+        "{}: {} parameters; {source}: {}, {} {samples} to train with, {} to test with{}; ready in {:.1} s",
         settled.model.name,
         settled.model.graph.parameter_count(),
-        data.training.classes().len(),
+        counted(data.training.classes().len(), "class"),
         data.training.len(),
         data.testing.len(),
         sizes.concat(),

@@ -118,7 +118,11 @@ fn street(
         ..args.world.street(kind)
     });
     if let Some(frames) = world.frames().filter(|frames| args.frame >= *frames) {
-        let message = format!("--frame {}: the passes have {frames} frames", args.frame);
+        let message = format!(
+            "--frame {}: the passes have {}",
+            args.frame,
+            counted(frames, "frame")
+        );
         return Err(Fail::usage(message));
     }
     let frame = world.frame(cpu, args.frame);
