@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use percept_report::bytes;
+
 /// Exit codes that scripts can rely on. 0 is success.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -188,6 +190,17 @@ impl From<percept_engine::EngineError> for Fail {
             EngineError::Plan { .. } => Exit::Bug,
             _ => Exit::Usage,
         };
+        if let EngineError::TooLarge {
+            needed_bytes,
+            limit_bytes,
+        } = error
+        {
+            return Fail::usage(format!(
+                "an input of this size needs {} for one run; the machine has {} available",
+                bytes(needed_bytes),
+                bytes(limit_bytes)
+            ));
+        }
         Fail::new(exit, error.into())
     }
 }

@@ -44,6 +44,18 @@ impl FeatureArgs {
         })
     }
 
+    /// The folder, which is there if it was named: what is listed or removed is not made for that.
+    pub fn existing_folder(&self) -> Result<PathBuf> {
+        let folder = self.folder()?;
+        match self.features.is_none() || folder.is_dir() {
+            true => Ok(folder),
+            false => Err(Fail::bad_input(format!(
+                "--features {}: there is no such folder",
+                folder.display()
+            ))),
+        }
+    }
+
     /// Bytes that all of them may take.
     pub fn limit_bytes(&self) -> Result<u64> {
         match self.features_limit {

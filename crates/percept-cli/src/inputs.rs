@@ -10,6 +10,8 @@ use percept_models::intake::{InputShapes, PartKind};
 use percept_samples::{Given, OpenOptions, open, with_points};
 use percept_world::MAX_SWEEPS;
 
+use percept_report::counted;
+
 use crate::fail::{Fail, Result};
 use crate::options::{Common, PartSize, parse_batch};
 
@@ -161,8 +163,9 @@ pub fn note_left_out(sample: &Sample, common: &Common) {
             && frame.dropped_non_finite > 0
         {
             common.note(format_args!(
-                "{}: left out {} points that are NaN or infinite",
-                sample.name, frame.dropped_non_finite
+                "{}: left out as NaN or infinite: {}",
+                sample.name,
+                counted(frame.dropped_non_finite, "point")
             ));
         }
     }

@@ -18,13 +18,15 @@ mod surround;
 mod training;
 mod verbs;
 
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{Parser, Subcommand};
 
 use crate::fail::{Exit, Fail};
 use crate::options::Common;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, check_folder};
 use crate::verbs::{
     bench, doctor, elastic, eval, export, features as features_verb, inspect, models, place,
     profile, quantize, run, train, verify, world,
@@ -39,14 +41,14 @@ use crate::verbs::{
     arg_required_else_help = true
 )]
 #[command(after_help = "Examples:
-  percept models                                what there is
-  percept run resnet50 --input cat.jpg          the five likeliest classes
-  percept profile resnet50 --by module          where the time and the memory go
-  percept bench resnet50 --batch 1,8            how fast it is
-  percept place index --index town.places       places to be found again
-  percept train resnet18                        a classifier of the built-in birds
+  percept models                           what there is
+  percept run resnet50 --input cat.jpg     the five likeliest classes
+  percept profile resnet50 --by module     where the time and the memory go
+  percept bench resnet50 --batch 1,8       how fast it is
+  percept place index --index town.places  places to be found again
+  percept train resnet18                   a classifier of the built-in birds
 
-Without --weights a network runs on the weights that come with it, or on seeded ones: right for speed and parity,
+Without --weights a network runs on the weights that come with it, or on seeded ones: right for speed and parity, \
 meaningless for accuracy.
 Exit codes: 0 ok, 1 a check failed, 2 usage, 3 bad or corrupt input, 4 a bug of percept.")]
 struct Cli {
@@ -77,7 +79,7 @@ enum Verb {
 
 fn main() -> ExitCode {
     percept_kernels::machine::keep_freed_memory();
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|error| mistake(&error));
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("error: {panic}");
         eprintln!("hint: this is a bug of percept; please report it with the command that you ran");
@@ -96,8 +98,39 @@ fn main() -> ExitCode {
     }
 }
 
+/// Ends with what clap says of a command line; where a number cannot be read, with what the option takes.
+fn mistake(error: &clap::Error) -> ! {
+    let expected = std::error::Error::source(error).and_then(|cause| {
+        let whole = cause
+            .downcast_ref::<ParseIntError>()
+            .map(ParseIntError::kind);
+        match whole {
+            Some(IntErrorKind::PosOverflow) => Some("that is too large"),
+            Some(_) => Some("expected a whole number"),
+            None => cause.is::<ParseFloatError>().then_some("expected a number"),
+        }
+    });
+    let named = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text),
+        _ => None,
+    };
+    let [option, value] = [ContextKind::InvalidArg, ContextKind::InvalidValue].map(named);
+    if let (Some(expected), Some(option), Some(value)) = (expected, option, value) {
+        eprintln!("error: invalid value '{value}' for '{option}': {expected}");
+        eprintln!("\nFor more information, try '--help'.");
+        std::process::exit(Exit::Usage as i32);
+    }
+    error.exit()
+}
+
 fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
     let common = &cli.common;
+    // `quantize --out F.safetensors` names the file that it writes, not a folder of records.
+    let folder = common
+        .out
+        .as_deref()
+        .filter(|path| !quantize::is_weights(path));
+    folder.map_or(Ok(()), check_folder)?;
     let Some((name, mut outcome)) = common.watch("the whole command", || answer(cli))? else {
         if common.memory_report {
             eprint!("{}", common.watched.text());
@@ -108,11 +141,6 @@ fn execute(cli: &Cli) -> fail::Result<Option<Exit>> {
         outcome.text += &common.watched.text();
         outcome.record["memory_report"] = common.watched.record();
     }
-    // `quantize --out F.safetensors` names the file that it writes, not a folder of records.
-    let folder = common
-        .out
-        .as_deref()
-        .filter(|path| !quantize::is_weights(path));
     outcome.deliver(name, common.json, folder)
 }
 

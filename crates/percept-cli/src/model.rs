@@ -10,9 +10,10 @@ use percept_data::{
     Assembled, LoadError, LoadReport, ModelWeights, Sliced, TensorSource, open_weights,
 };
 use percept_engine::PrecisionPlan;
-use percept_graph::{Graph, Slicing, WeightSource};
+use percept_graph::{Choice, Graph, Slicing, WeightSource};
 use percept_models::zoo::{self, Entry};
 use percept_models::{Card, Model, ModelError, Settings};
+use percept_report::counted;
 use percept_samples::Given;
 use percept_tune::StoredPlan;
 
@@ -41,7 +42,7 @@ pub struct ConfigArgs {
     /// A part of an elastic network's weights, such as 2,2/3,1/4,4/1,2: short for --set granularity=..
     #[arg(long, value_name = "LEVELS")]
     pub granularity: Option<String>,
-    /// Do without this part of a sample, such as camera or lidar; may be given several times
+    /// Do without this part of a sample, such as camera; may be given several times (`percept models NAME` lists the parts)
     #[arg(long, value_name = "PART")]
     pub without: Vec<String>,
 }
@@ -56,11 +57,35 @@ enum Chosen<'a> {
 impl ModelArgs {
     /// Builds the network as the card of its weights describes it.
     pub fn build(&self) -> Result<Model> {
+        self.check_granularity()?;
         let mut model = build_for(&self.model, &self.settings(), &self.config.weights)?;
         for part in &self.config.without {
             model = model.without(part)?;
         }
         Ok(model)
+    }
+
+    /// Refuses --granularity for a network without that setting, and names those that it has in its place.
+    fn check_granularity(&self) -> Result<()> {
+        let entry = find(&self.model)?;
+        let mut settings = entry.settings.iter();
+        if self.config.granularity.is_none() || settings.any(|it| it.name == "granularity") {
+            return Ok(());
+        }
+        let fail = Fail::usage(format!("{} has no --granularity", self.model));
+        let settings = entry.settings.iter();
+        let elastic: Vec<String> = settings
+            .filter(|setting| setting.levels_of(&Choice::whole()).is_some())
+            .map(|setting| format!("--set {}=..", setting.name))
+            .collect();
+        Err(match elastic.is_empty() {
+            true => fail.hint("it is not elastic: leave it out"),
+            false => fail.hint(format!(
+                "{} chooses a part; `percept elastic show {}` lists the axes",
+                elastic.join(" or "),
+                self.model
+            )),
+        })
     }
 
     /// What the user sets, with what is short for a setting.
@@ -250,12 +275,35 @@ fn open_partly(
         return Ok(ModelWeights::open_partly(path, &model.graph, layouts)?);
     }
     let pieces = files.iter().map(|file| {
+        if let Some(scope) = &file.part {
+            require_module(model, scope)?;
+        }
         let source = open_weights(&file.path)?;
         Ok((file.part.clone(), source))
     });
     let pieces = Assembled::new(pieces.collect::<Result<Vec<_>>>()?);
     let source = fitting(on_seeded(entry, model, Box::new(pieces)), model)?;
     Ok(ModelWeights::partly_of(source, &model.graph))
+}
+
+/// Refuses weights of a module that a network does not have.
+fn require_module(model: &Model, scope: &str) -> Result<()> {
+    let mut modules: Vec<&str> = Vec::new();
+    for param in model.graph.params() {
+        let inside = param.name.strip_prefix(scope);
+        if inside.is_some_and(|rest| rest.starts_with('.')) {
+            return Ok(());
+        }
+        let module = param.name.split('.').next().unwrap_or_default();
+        if !modules.contains(&module) {
+            modules.push(module);
+        }
+    }
+    let message = format!(
+        "--weights {scope}=..: {} has no module `{scope}`",
+        model.name
+    );
+    Err(Fail::usage(message).hint(format!("it has {}", modules.join(", "))))
 }
 
 /// Weights that training begins with: what of these files fits; says on stderr what begins anew.
@@ -329,11 +377,12 @@ fn blame(name: &str, error: ModelError) -> Fail {
 }
 
 fn describe_load(report: &LoadReport) -> String {
+    let matched = counted(report.matched, "tensor");
     match report.unexpected.len() {
-        0 => format!("weights: {}, {} tensors", report.weights, report.matched),
+        0 => format!("weights: {}, {matched}", report.weights),
         extra => format!(
-            "weights: {}, {} tensors; {extra} more were not needed",
-            report.weights, report.matched
+            "weights: {}, {matched}; {extra} more were not needed",
+            report.weights
         ),
     }
 }
@@ -373,7 +422,7 @@ mod tests {
         let (weights, note) = chosen.load(&entry, &model).unwrap();
         assert_eq!(
             note,
-            "weights: trained weights that come with linear, 1 tensors"
+            "weights: trained weights that come with linear, 1 tensor"
         );
         assert_eq!(
             *weights.read("layer.weight", &[2, 2]).unwrap(),

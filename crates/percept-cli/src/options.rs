@@ -8,6 +8,7 @@ use percept_engine::{Empty, Integers, Memory, Mode, Options};
 use percept_graph::Graph;
 use percept_kernels::Cpu;
 use percept_models::Model;
+use percept_report::counted;
 
 use crate::fail::{Blame, Fail, Result};
 use crate::memory_report::MemoryReport;
@@ -22,7 +23,7 @@ pub struct Common {
     #[arg(long, short, global = true)]
     pub quiet: bool,
     /// Threads to run on; `bench` takes a list [default: all cores]
-    #[arg(long, short, global = true, value_name = "N", value_delimiter = ',')]
+    #[arg(long, short, global = true, value_name = "N", value_delimiter = ',', value_parser = parse_threads)]
     pub threads: Vec<usize>,
     /// Also write the JSON record into this folder
     #[arg(long, global = true, value_name = "DIR")]
@@ -49,15 +50,6 @@ impl Common {
 
     /// A CPU with this many threads.
     pub fn cpu_with(&self, threads: usize) -> Result<Cpu> {
-        let cores = available_threads();
-        // A few more threads than cores is a fair question to ask of a machine; hundreds are a typing error.
-        let most = 8 * cores;
-        if threads > most {
-            let message = format!(
-                "--threads {threads}: this machine has {cores} cores; expected 1 to {most}"
-            );
-            return Err(Fail::usage(message));
-        }
         Cpu::new(threads).usage()
     }
 
@@ -183,11 +175,12 @@ impl std::str::FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let side = |part: &str| match part.parse::<usize>() {
+        let side = |side: &str| match side.parse::<usize>() {
             Ok(side) if (1..=32_768).contains(&side) => Ok(side),
-            _ => Err(format!(
-                "`{part}` is no side of an image: expected 1 to 32768"
-            )),
+            _ => Err(
+                "expected a side of 1 to 32768, such as 224, or HEIGHTxWIDTH, such as 256x704"
+                    .to_owned(),
+            ),
         };
         match text.split_once(['x', 'X']) {
             Some((height, width)) => Ok(Self([side(height)?, side(width)?])),
@@ -221,6 +214,52 @@ impl std::str::FromStr for PartSize {
             part,
             size: size.parse()?,
         })
+    }
+}
+
+/// A number of threads.
+fn parse_threads(text: &str) -> std::result::Result<usize, String> {
+    let cores = available_threads();
+    // A few more threads than cores is a fair question to ask of a machine; hundreds are a typing error.
+    let most = 8 * cores;
+    match text.parse() {
+        Ok(threads) if (1..=most).contains(&threads) => Ok(threads),
+        _ => Err(format!(
+            "expected 1 to {most} threads: this machine has {}",
+            counted(cores, "core")
+        )),
+    }
+}
+
+/// How many answers to show, at least 1.
+pub fn parse_top(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(top) if top > 0 => Ok(top),
+        _ => Err("expected a whole number, at least 1".to_owned()),
+    }
+}
+
+/// A file to draw into.
+pub fn parse_picture(text: &str) -> std::result::Result<PathBuf, String> {
+    ending_in(text, &["png", "svg"])
+}
+
+/// A file to write weights into.
+pub fn parse_weights(text: &str) -> std::result::Result<PathBuf, String> {
+    ending_in(text, &["safetensors"])
+}
+
+/// A name that says in which of these forms the file is written; devices and pipes have none.
+fn ending_in(text: &str, endings: &[&str]) -> std::result::Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let ending = path.extension().and_then(|ending| ending.to_str());
+    let is_device = std::fs::metadata(&path).is_ok_and(|file| !file.is_file() && !file.is_dir());
+    match ending.is_some_and(|ending| endings.contains(&ending)) || is_device {
+        true => Ok(path),
+        false => Err(format!(
+            "expected a name that ends in .{}",
+            endings.join(" or .")
+        )),
     }
 }
 

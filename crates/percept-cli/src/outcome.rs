@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use percept_data::atomic::write_atomically;
+use percept_data::atomic::{without_temporary_name, write_atomically};
 use percept_picture::Picture;
 use percept_report::SCHEMA_VERSION;
 use serde_json::{Value, json};
@@ -46,6 +46,28 @@ impl Outcome {
         }
         print(if json { &record } else { &self.text })?;
         Ok((!self.passed).then_some(Exit::CheckFailed))
+    }
+}
+
+/// Refuses a folder of --out that cannot be made or written, before the work whose record it is to hold. Makes nothing.
+pub fn check_folder(folder: &Path) -> Result<()> {
+    // The nearest folder that is there tells whether another can be made in it.
+    let there = folder.ancestors().find(|path| path.exists());
+    let there = there.unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        return Err(Fail::bad_input(format!(
+            "--out {}: {} is no folder",
+            folder.display(),
+            there.display()
+        )));
+    }
+    match tempfile::tempfile_in(there) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Fail::bad_input(format!(
+            "--out {}: nothing can be written there: {}",
+            folder.display(),
+            without_temporary_name(error)
+        ))),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use percept_data::loader::LoaderError;
 use percept_data::safetensors::Safetensors;
 use percept_models::zoo::{self, Entry};
-use percept_models::{Card, Course, LessonError, LessonOptions, Model, Settings};
+use percept_models::{Card, Course, LessonError, LessonOptions, Model, Settings, nearest_of};
 use percept_samples::training::{DataError, TrainData};
 use percept_train::checkpoint::CheckpointError;
 use percept_train::features::{CutLesson, FeatureOptions};
@@ -241,12 +241,30 @@ impl Sources<'_> {
             (Some(path), ConfigError::Toml(_)) if self.set.is_empty() => {
                 Fail::bad_input(format!("{}: {error}", path.display()))
             }
-            _ => Fail::usage(error).hint(format!(
+            _ => Fail::usage(briefly(&error)).hint(format!(
                 "`percept models {}` lists the network's settings, `percept train --help` those of a run",
                 self.model
             )),
         }
     }
+}
+
+/// What is wrong with settings, in one line: of the names that there are, the nearest.
+fn briefly(error: &ConfigError) -> String {
+    let text = error.to_string();
+    let Some((unknown, known)) = text.split_once(", expected one of ") else {
+        return text;
+    };
+    let Some((before, name)) = unknown.trim_end_matches('`').rsplit_once('`') else {
+        return text;
+    };
+    let known = known.split('`').skip(1).step_by(2);
+    let near: Vec<String> = nearest_of(name, known, 3)
+        .into_iter()
+        .map(|name| format!("`{name}`"))
+        .collect();
+    let before = before.replace("unknown field ", "there is no setting ");
+    format!("{before}`{name}`; the nearest are {}", near.join(", "))
 }
 
 /// Where weights that were made of a checkpoint keep the settings of its run.

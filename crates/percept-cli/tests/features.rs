@@ -149,6 +149,12 @@ fn features_are_listed_checked_and_removed_and_others_have_none() {
         command
     };
     assert!(stdout(&mut features("list")).contains("0 files"));
+    let nowhere = place.path().join("nowhere").display().to_string();
+    for verb in ["verify", "clear"] {
+        let mut command = Command::cargo_bin("percept").expect("the command is built");
+        command.args(["features", verb, "--features", &nowhere]);
+        assert_fails(&mut command, 3, &["nowhere", "no such folder"]);
+    }
     let broken = place.path().join("features");
     fs::create_dir_all(&broken).expect("a folder");
     fs::write(

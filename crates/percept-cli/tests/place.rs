@@ -2,6 +2,7 @@
 
 use assert_cmd::Command;
 use percept_data::arrays::read_npy;
+use predicates::prelude::PredicateBooleanExt as _;
 use predicates::str::contains;
 
 fn percept(folder: &tempfile::TempDir, arguments: &[&str]) -> assert_cmd::assert::Assert {
@@ -48,8 +49,20 @@ fn a_town_is_indexed_asked_judged_and_exported() {
     let name = "synthetic places, seed 0, pass 0, frame 2";
     place(&["forget", "--index", "town", name])
         .success()
-        .stdout(contains("1 places deleted, 3 left"));
+        .stdout(contains("1 place deleted, 3 left"));
     place(&["forget", "--index", "town", name]).code(3);
+    std::fs::write(folder.path().join("bad.jpg"), "no index of places").expect("written");
+    for (verb, index, said) in [
+        ("query", "bad.jpg", "bad.jpg: not an index of places"),
+        ("index", "bad.jpg", "bad.jpg: not an index of places"),
+        ("query", "nope.places", "nope.places: No such file"),
+        ("index", "no/a.places", "no/a.places: there is no folder no"),
+    ] {
+        place(&[verb, "--index", index])
+            .code(3)
+            .stderr(contains(said))
+            .stderr(contains("weights:").not());
+    }
     place(&[
         "export", "--index", "town", "--npy", "d.npy", "--csv", "p.csv",
     ])

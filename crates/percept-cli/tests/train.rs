@@ -385,7 +385,13 @@ fn a_training_step_is_profiled_with_its_data() {
 fn settings_that_do_not_exist_are_refused() {
     let place = tempfile::tempdir().expect("a folder");
     for (set, words) in [
-        ("epohcs=3", ["unknown field", "epohcs"]),
+        (
+            "epohcs=3",
+            [
+                "there is no setting `epohcs`; the nearest are `epochs`",
+                "epohcs",
+            ],
+        ),
         ("width=0", ["width", "a whole number"]),
         ("schedule.rate=-1", ["schedule.rate", "above 0"]),
     ] {

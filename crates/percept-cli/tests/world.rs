@@ -23,7 +23,7 @@ fn a_world_is_made_shown_and_counted() {
         ],
     )
     .success()
-    .stdout(contains("street: 1 frames, 2 clouds, 69376 points"));
+    .stdout(contains("street: 1 frame, 2 clouds, 69376 points"));
     percept(
         &folder,
         &[
@@ -94,7 +94,7 @@ fn mistakes_are_named_and_leave_nothing_behind() {
     let folder = tempfile::tempdir().expect("a folder");
     std::fs::create_dir(folder.path().join("mine")).expect("made");
     std::fs::write(folder.path().join("mine/thesis.txt"), "mine").expect("written");
-    let cases: [(&[&str], i32, &str); 12] = [
+    let cases: [(&[&str], i32, &str); 16] = [
         (&["make", "--frames", "0", "--out", "street"], 2, "0 frames"),
         (
             &["make", "--sweeps", "11", "--out", "street"],
@@ -102,6 +102,24 @@ fn mistakes_are_named_and_leave_nothing_behind() {
             "11 sweeps",
         ),
         (&["make", "--frames", "1"], 2, "--out DIR"),
+        (
+            &["make", "--kind", "places", "--passes", "0", "--out", "town"],
+            2,
+            "0 passes",
+        ),
+        (
+            &[
+                "make", "--kind", "egoexo", "--size", "0x0", "--out", "rooms",
+            ],
+            2,
+            "hint: --ego-size and --exo-size",
+        ),
+        (&["show", "--image", "a.bmp"], 2, ".png or .svg"),
+        (
+            &["make", "--frames", "1", "--out", "mine/thesis.txt/street"],
+            3,
+            "mine/thesis.txt is no folder",
+        ),
         (
             &[
                 "make", "--kind", "places", "--size", "0x256", "--out", "town",

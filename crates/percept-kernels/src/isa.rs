@@ -51,11 +51,11 @@ impl Isa {
     /// All that there are. Each has what those before it have.
     const ALL: [Isa; 5] = [Isa::Portable, Isa::Avx2, Isa::Vnni, Isa::Avx512, Isa::Amx];
 
-    /// The best instruction set of this CPU, or the one that `PERCEPT_ISA` names.
+    /// The best instruction set of this CPU, or the one that `PERCEPT_ISA` names; an empty name is none.
     pub fn detect() -> Result<Isa, IsaError> {
         match std::env::var(ISA_VARIABLE) {
-            Ok(name) => Isa::parse(&name)?.check(),
-            Err(_) => Ok(Isa::usable().pop().unwrap_or(Isa::Portable)),
+            Ok(name) if !name.trim().is_empty() => Isa::parse(&name)?.check(),
+            _ => Ok(Isa::usable().pop().unwrap_or(Isa::Portable)),
         }
     }
 

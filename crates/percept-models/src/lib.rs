@@ -36,7 +36,7 @@ pub mod zoo;
 pub use card::{Card, CardError};
 pub use lesson::{Course, Lesson, LessonError, LessonOptions};
 pub use model::{Model, ModelError, OtherLayout};
-pub use nearest::nearest;
+pub use nearest::{nearest, nearest_of};
 pub use settings::{AxisGroups, ChosenSettings, Setting, SettingKind, Settings, SettingsError};
 
 use percept_graph::{Builder, Dim, ValueId};

@@ -13,9 +13,21 @@ pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
     (distance <= tolerance).then_some(near)
 }
 
+/// The known names nearest to one, the nearest first, near enough or not.
+pub fn nearest_of<'a>(
+    name: &str,
+    known: impl IntoIterator<Item = &'a str>,
+    most: usize,
+) -> Vec<&'a str> {
+    let mut known: Vec<&str> = known.into_iter().collect();
+    known.sort_by_key(|known| strsim::damerau_levenshtein(name, known));
+    known.truncate(most);
+    known
+}
+
 #[cfg(test)]
 mod tests {
-    use super::nearest;
+    use super::{nearest, nearest_of};
 
     #[test]
     fn suggests_only_what_is_near() {
@@ -26,5 +38,6 @@ mod tests {
         assert_eq!(near("effecientnet_b0"), Some("efficientnet-b0"));
         assert_eq!(near("yolo"), None);
         assert_eq!(nearest("x", []), None);
+        assert_eq!(nearest_of("resnet1", known, 2), ["resnet18", "resnet50"]);
     }
 }

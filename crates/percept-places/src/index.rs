@@ -55,6 +55,8 @@ pub struct Found {
 pub enum PlaceError {
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error("{}: not an index of places, or one of another version", path.display())]
+    NotAnIndex { path: PathBuf },
     #[error("{}: it holds no places yet, and nothing says of which network", path.display())]
     Empty { path: PathBuf },
     #[error("{}: a record of it is damaged: {what}", path.display())]
@@ -73,6 +75,14 @@ pub enum PlaceError {
     },
     #[error("{name}: a descriptor with NaN or infinity")]
     NotFinite { name: String },
+}
+
+/// What a journal is called by those who know it as an index.
+fn not_an_index(error: StoreError) -> PlaceError {
+    match error {
+        StoreError::NotAJournal { path } => PlaceError::NotAnIndex { path },
+        error => error.into(),
+    }
 }
 
 impl Mode {
@@ -124,7 +134,7 @@ impl PlaceIndex {
     /// Opens an index for writing, and makes it where it is missing; one of another mode is an error.
     pub fn open(path: impl Into<PathBuf>, mode: &Mode) -> Result<Self, PlaceError> {
         let path = path.into();
-        let mut journal = Journal::open(&path, &kind()?)?;
+        let mut journal = Journal::open(&path, &kind()?).map_err(not_an_index)?;
         if journal.is_empty() {
             let text = serde_json::to_vec(mode).expect("texts and numbers are JSON");
             let key = Key::of().part(b"mode").finish();
@@ -138,7 +148,7 @@ impl PlaceIndex {
     /// Opens an index that exists, for reading.
     pub fn read(path: impl Into<PathBuf>) -> Result<Self, PlaceError> {
         let path = path.into();
-        let journal = Journal::read(&path, &kind()?)?;
+        let journal = Journal::read(&path, &kind()?).map_err(not_an_index)?;
         Self::of(path, journal)
     }
 

@@ -12,7 +12,7 @@ pub use profile::{Grouping, Order, Profile, ProfileRow, Selection, StepProfile, 
 pub use spread::Spread;
 pub use table::{Align, Table};
 pub use trace::chrome_trace;
-pub use units::{bytes, count, milliseconds, percent};
+pub use units::{bytes, count, counted, milliseconds, percent};
 
 /// Version of every JSON record that percept prints. It changes when a field changes its meaning or goes away.
 pub const SCHEMA_VERSION: u32 = 2;

@@ -35,6 +35,28 @@ impl Table {
         self.rows.push(cells);
     }
 
+    /// The text in lines of at most so many characters, where the last column can be broken at its spaces.
+    pub fn render_within(mut self, characters: usize) -> String {
+        let Some(last) = self.columns.len().checked_sub(1) else {
+            return self.render();
+        };
+        let width = |column: usize| {
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.chain([self.columns[column].0.chars().count()]).max()
+        };
+        let before: usize = (0..last).filter_map(width).map(|width| width + 2).sum();
+        let left = characters.saturating_sub(before).max(16);
+        for row in std::mem::take(&mut self.rows) {
+            let lines = broken(&row[last], left);
+            let rest = vec![String::new(); last];
+            for (number, line) in lines.into_iter().enumerate() {
+                let cells = if number == 0 { &row[..last] } else { &rest };
+                self.row(cells.iter().cloned().chain([line]));
+            }
+        }
+        self.render()
+    }
+
     /// The text, a line a row.
     pub fn render(&self) -> String {
         let headers: Vec<String> = self.columns.iter().map(|(name, _)| name.clone()).collect();
@@ -66,9 +88,42 @@ impl Table {
     }
 }
 
+/// Text in lines of at most so many characters, but for words that are longer.
+fn broken(text: &str, characters: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("there is one from the beginning");
+        let taken = line.chars().count() + 1 + word.chars().count();
+        match line.is_empty() {
+            true => line.push_str(word),
+            false if taken <= characters => *line += &format!(" {word}"),
+            false => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_column_is_broken_at_spaces() {
+        let mut table = Table::new(&["<name", "<what"]);
+        table.row(["knn", "the nearest points to each point"]);
+        table.row(["relu", "max"]);
+        let text = table.render_within(22);
+        let lines: Vec<&str> = text.lines().skip(2).collect();
+        assert_eq!(
+            lines,
+            [
+                "knn   the nearest",
+                "      points to each",
+                "      point",
+                "relu  max"
+            ]
+        );
+    }
 
     #[test]
     fn columns_line_up() {

@@ -10,6 +10,23 @@ pub fn count(value: u64) -> String {
     scaled(value as f64, 1000.0, &["", "K", "M", "G", "T"], " ")
 }
 
+/// How many there are: `1 frame`, `2 frames`, `3 boxes`, `4 queries`; of several words the last one changes.
+pub fn counted(count: impl TryInto<u64>, one: &str) -> String {
+    let count: u64 = count.try_into().unwrap_or(u64::MAX);
+    if count == 1 {
+        return format!("1 {one}");
+    }
+    let before_y = one
+        .strip_suffix('y')
+        .filter(|stem| !stem.ends_with(['a', 'e', 'o', 'u']));
+    match before_y {
+        Some(stem) => format!("{count} {stem}ies"),
+        None if one.ends_with("xis") => format!("{count} {}es", &one[..one.len() - 2]),
+        None if one.ends_with(['s', 'x']) || one.ends_with("ch") => format!("{count} {one}es"),
+        None => format!("{count} {one}s"),
+    }
+}
+
 /// Milliseconds with three digits that matter.
 pub fn milliseconds(value: f64) -> String {
     match value {
@@ -43,6 +60,17 @@ fn scaled(value: f64, base: f64, units: &[&str], space: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_is_singular() {
+        let words = ["frame", "box", "query", "batch"];
+        let said = |count: usize| words.map(|one| counted(count, one));
+        assert_eq!(said(1)[..2], ["1 frame", "1 box"]);
+        let several = ["0 frames", "0 boxes", "0 queries", "0 batches"];
+        assert_eq!(said(0)[..4], several);
+        assert_eq!(counted(2usize, "key"), "2 keys");
+        assert_eq!(counted(2usize, "elastic axis"), "2 elastic axes");
+    }
 
     #[test]
     fn units_are_chosen_for_reading() {

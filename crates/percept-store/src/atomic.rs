@@ -67,7 +67,8 @@ impl AtomicFile {
                 use std::os::unix::fs::PermissionsExt;
                 builder.permissions(fs::Permissions::from_mode(0o666));
             }
-            Place::Beside(builder.tempfile_in(folder_of(&target))?)
+            let beside = builder.tempfile_in(folder_of(&target));
+            Place::Beside(beside.map_err(without_temporary_name)?)
         };
         Ok(Self {
             writer: BufWriter::with_capacity(1 << 18, place),
@@ -106,16 +107,27 @@ impl Write for AtomicFile {
 impl Write for Place {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
-            Self::Beside(file) => file.write(bytes),
+            Self::Beside(file) => file.as_file_mut().write(bytes),
             Self::Direct(file) => file.write(bytes),
         }
     }
 
     fn flush(&mut self) -> io::Result<()> {
         match self {
-            Self::Beside(file) => file.flush(),
+            Self::Beside(file) => file.as_file_mut().flush(),
             Self::Direct(file) => file.flush(),
         }
+    }
+}
+
+/// What the system said of a temporary file, without its name: callers name the file that it was to become.
+pub fn without_temporary_name(error: io::Error) -> io::Error {
+    let text = error.to_string();
+    match text.rsplit_once(" at path \"") {
+        Some((said, _)) if error.raw_os_error().is_none() => {
+            io::Error::new(error.kind(), said.to_owned())
+        }
+        _ => error,
     }
 }
 
@@ -227,6 +239,9 @@ mod tests {
         let in_the_way = folder.path().join("taken");
         fs::create_dir(&in_the_way).unwrap();
         assert!(write_atomically(&in_the_way, |file| file.write_all(b"x")).is_err());
+        let failed = write_atomically(&folder.path().join("no/such"), |file| file.write_all(b"x"));
+        let said = failed.expect_err("there is no folder").to_string();
+        assert!(!said.contains(TEMPORARY_PREFIX), "{said}");
         assert!(
             write_atomically(&folder.path().join("no/such"), |file| file.write_all(b"x")).is_err()
         );

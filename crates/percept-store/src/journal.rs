@@ -67,10 +67,11 @@ impl Journal {
         let path = path.into();
         let mut lock_path = path.clone().into_os_string();
         lock_path.push(".lock");
-        let open = |path: &Path| {
+        // The lock stands beside the journal: where it cannot be made, neither can the journal, which is what the caller knows.
+        let open = |file: &Path| {
             let mut options = OpenOptions::new();
             let options = options.create(true).truncate(false).read(true).write(true);
-            options.open(path).map_err(StoreError::at(path))
+            options.open(file).map_err(StoreError::at(&path))
         };
         let lock = open(Path::new(&lock_path))?;
         match lock.try_lock() {

@@ -8,6 +8,12 @@ pub enum WorldError {
     /// Asked for nothing.
     #[error("0 frames: expected at least 1")]
     NoFrames,
+    /// Asked for a town that nobody drives through.
+    #[error("0 passes: expected at least 1")]
+    NoPasses,
+    /// Asked for no rooms.
+    #[error("0 takes: expected at least 1")]
+    NoTakes,
     /// A number of sweeps that does not exist.
     #[error("{sweeps} sweeps a frame: expected 1 to {}", super::MAX_SWEEPS)]
     Sweeps {

@@ -4,7 +4,7 @@ use percept_data::points::{EGO_HALF_EXTENT_M, PointCloud};
 use percept_data::{Datum, Sample};
 use percept_models::answer::{Boxes, FoundBox};
 use percept_picture::{BirdsEye, DrawnBox, DrawnPoint, Picture, draw_birds_eye};
-use percept_report::Table;
+use percept_report::{Table, counted};
 use serde_json::{Value, json};
 
 use super::nothing_to_draw_on;
@@ -42,7 +42,8 @@ pub fn text(name: &str, boxes: &Boxes, top: Option<usize>) -> String {
         .collect();
     let classes = classes.join(", ");
     format!(
-        "{name}: {count} boxes: {classes}\n\n{}{more}",
+        "{name}: {}: {classes}\n\n{}{more}",
+        counted(count, "box"),
         table.render()
     )
 }
@@ -106,8 +107,11 @@ fn shown<'b>(name: &str, boxes: &'b Boxes) -> (Vec<&'b FoundBox>, String) {
     let sure = boxes.found.iter().filter(|found| found.score >= SURE);
     let sure: Vec<&FoundBox> = sure.collect();
     match sure.len() {
-        0 => (boxes.found.iter().collect(), format!("{name}: {all} boxes")),
-        count if count == all => (sure, format!("{name}: {all} boxes")),
+        0 => (
+            boxes.found.iter().collect(),
+            format!("{name}: {}", counted(all, "box")),
+        ),
+        count if count == all => (sure, format!("{name}: {}", counted(all, "box"))),
         count => {
             let title = format!("{name}: {count} boxes that score {SURE} or more, of {all}");
             (sure, title)

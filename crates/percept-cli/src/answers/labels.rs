@@ -7,7 +7,7 @@ use percept_data::points::{LidarFrame, PlyPoints, PointLabel, write_labels, writ
 use percept_data::{Datum, Sample};
 use percept_models::answer::PointLabels;
 use percept_picture::{BirdsEye, DrawnPoint, Picture, PointColours, class_colours, draw_birds_eye};
-use percept_report::Table;
+use percept_report::{Table, counted};
 use serde_json::{Value, json};
 
 use super::nothing_to_draw_on;
@@ -27,7 +27,11 @@ pub fn text(name: &str, labels: &PointLabels) -> String {
             format!("{share:.1} %"),
         ]);
     }
-    format!("{name}: {points} points\n\n{}\n", table.render())
+    format!(
+        "{name}: {}\n\n{}\n",
+        counted(points, "point"),
+        table.render()
+    )
 }
 
 pub fn record(labels: &PointLabels) -> Value {
@@ -101,7 +105,7 @@ pub fn picture(sample: &Sample, labels: &PointLabels) -> Result<Picture> {
         },
     };
     Ok(draw_birds_eye(&BirdsEye {
-        title: &format!("{}: {} points", sample.name, points.len()),
+        title: &format!("{}: {}", sample.name, counted(points.len(), "point")),
         points: &points,
         colours,
         forward_rad: frame.convention.forward_rad(),

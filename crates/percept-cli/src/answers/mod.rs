@@ -82,6 +82,15 @@ pub fn numbered(path: &Path, number: Option<usize>) -> PathBuf {
     path.with_file_name(format!("{stem}-{number}.{ending}"))
 }
 
+/// The names of numbered files, in words.
+pub fn written(path: &Path, count: usize) -> String {
+    let name = |number| numbered(path, Some(number)).display().to_string();
+    match count {
+        0 | 1 => name(0),
+        count => format!("{} to {}", name(0), name(count - 1)),
+    }
+}
+
 /// Refuses a picture of answers that nobody can look at, before anything runs.
 pub fn check_picture(kind: AnswerKind) -> Result<()> {
     match kind {

@@ -10,8 +10,9 @@ use percept_data::atomic::AtomicFile;
 use percept_data::safetensors::SafetensorsWriter;
 use percept_graph::Tensor;
 use percept_models::answer::{Answer, AnswerKind};
+use percept_report::counted;
 
-use super::{boxes, classes, labels, matches, numbered};
+use super::{boxes, classes, labels, matches, numbered, written};
 use crate::fail::{Blame, Fail, Result};
 
 /// A file that takes what runs give, and appears when it is finished.
@@ -151,21 +152,25 @@ impl Saver {
 
     /// Brings the file to its place; says what is in it.
     pub fn finish(self) -> Result<String> {
+        if let Form::PerSample { several: true } = self.file {
+            return Ok(written(&self.path, self.written));
+        }
         let what = match self.file {
-            Form::Safetensors(file) => file.finish(&BTreeMap::new()).map(|()| "tensors")?,
-            Form::Npz(file) => file.finish().map(|()| "tensors")?,
+            Form::Safetensors(file) => file.finish(&BTreeMap::new()).map(|()| "tensor")?,
+            Form::Npz(file) => file.finish().map(|()| "tensor")?,
             Form::Rows { values, width } => {
                 let rows = Tensor::from_values([self.written, width], values).bug()?;
-                write_npy(&self.path, &rows).map(|()| "rows")?
+                write_npy(&self.path, &rows).map(|()| "row")?
             }
-            Form::PerSample { .. } => "files",
+            Form::PerSample { .. } => "file",
             Form::Table(file) => file
                 .finish()
-                .map(|()| "rows")
+                .map(|()| "row")
                 .map_err(|error| anyhow::anyhow!("{}: {error}", self.path.display()))
                 .bad_input()?,
         };
-        Ok(format!("{}: {} {what}", self.path.display(), self.written))
+        let written = counted(self.written, what);
+        Ok(format!("{}: {written}", self.path.display()))
     }
 }
 

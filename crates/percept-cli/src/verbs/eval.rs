@@ -11,7 +11,7 @@ use percept_data::{Sample, SampleError, Samples};
 use percept_graph::WeightSource;
 use percept_models::lesson::{Curves, FigureTable, FigureValue, Lesson, Metric};
 use percept_picture::{Axis, Chart, Panel, Picture, Series};
-use percept_report::Table;
+use percept_report::{Table, counted};
 use percept_train::features::Features;
 use percept_train::{Evaluated, EvaluationOptions, evaluate_by};
 use serde_json::json;
@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::fail::{Fail, Result};
 use crate::features::{self, FeatureArgs};
 use crate::model::ModelArgs;
-use crate::options::Common;
+use crate::options::{Common, parse_picture};
 use crate::outcome::{Outcome, write_picture};
 use crate::progress;
 use crate::training::{Settled, blame, blame_lesson, settle_answers, settle_judged};
@@ -27,15 +27,16 @@ use crate::training::{Settled, blame, blame_lesson, settle_answers, settle_judge
 /// Test a network by its metric: of a classifier top-1, top-5, every class, the most confused pairs
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  percept eval resnet18 --weights runs/resnet18/best.safetensors        on the test pictures of its run
+  percept eval resnet18 --weights runs/resnet18/best.safetensors   on the test pictures of its run
   percept eval resnet18 --weights run/best.safetensors --split training
-  percept eval resnet18 --weights seeded                                what no training is worth
+  percept eval resnet18 --weights seeded                           what no training is worth
   percept eval resnet50 --weights resnet50.pth --data imagenet --json
-  percept eval randlanet --data sequences/08 --split whole              every scan of a folder, by class and by distance
-  percept eval centerpoint-small --data nuscenes --split whole --save answers.json --curves curves.png
-  percept eval centerpoint --data nuscenes --results answers.json       somebody's answers, without the network
+  percept eval randlanet --data sequences/08 --split whole         every scan of a folder
+  percept eval centerpoint-small --data nuscenes --split whole --save answers.json \\
+      --curves curves.png
+  percept eval centerpoint --data nuscenes --results answers.json  somebody's answers
 
-A checkpoint of `percept train` knows its network's settings, its sizes and its data; other weights need --set and
+A checkpoint of `percept train` knows its network's settings, its sizes and its data; other weights need --set and \
 --data where the defaults do not fit.")]
 pub struct Args {
     #[command(flatten)]
@@ -54,7 +55,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Draw the metric's curves, such as precision over recall, as .png or .svg
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     curves: Option<PathBuf>,
     /// Samples at once [default: what suits the network]
     #[arg(long, value_name = "N")]
@@ -272,10 +273,11 @@ fn report(
         .map(|f| format!("{} {}", f.title, f.value))
         .collect();
     let mut text = format!(
-        "{}: {}, {} {samples} of {classes} classes in {seconds:.2} s\n",
+        "{}: {}, {} {samples} of {} in {seconds:.2} s\n",
         model,
         figures.join(", "),
         evaluated.samples,
+        counted(classes, "class"),
     );
     for table in evaluated
         .tables

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use clap::ArgGroup;
 use half::f16;
 use percept_data::open_weights;
 use percept_data::safetensors::write_safetensors;
@@ -10,23 +11,26 @@ use percept_data::seeded::seeded_values;
 use percept_graph::{PART_SEPARATOR, Tensor, WeightSource};
 use percept_models::{Card, Model, zoo};
 use percept_onnx::ExportError;
-use percept_report::bytes;
+use percept_report::{bytes, counted};
 use serde_json::json;
 
 use crate::fail::{Fail, Result};
 use crate::inputs::ShapeArgs;
 use crate::model::{ModelArgs, find};
-use crate::options::Common;
+use crate::options::{Common, parse_weights};
 use crate::outcome::Outcome;
 
 /// Write a network with its weights as ONNX, or the weights alone as .safetensors
 #[derive(clap::Args)]
+#[command(group = ArgGroup::new("target").required(true).args(["onnx", "safetensors"]))]
 #[command(after_help = "Examples:
   percept export resnet50 --onnx resnet50.onnx
-  percept export dinov2-vitb14 --size 518 --batch 2 --weights dinov2.safetensors --onnx dinov2.onnx
-  percept export resnet18 --weights runs/resnet18/best.safetensors --safetensors resnet18.safetensors --half
+  percept export dinov2-vitb14 --size 518 --batch 2 --weights dinov2.safetensors \\
+      --onnx dinov2.onnx
+  percept export resnet18 --weights runs/resnet18/best.safetensors \\
+      --safetensors resnet18.safetensors --half
 
-An ONNX file is made for one input size. ONNX Runtime and OpenVINO run it as it is. A .safetensors file has what the network reads,
+An ONNX file is made for one input size. ONNX Runtime and OpenVINO run it as it is. A .safetensors file has what the network reads, \
 without what a checkpoint keeps for the next step of training and without modules that stay seeded, and the card that tells its settings and classes.")]
 pub struct Args {
     #[command(flatten)]
@@ -34,10 +38,10 @@ pub struct Args {
     #[command(flatten)]
     input: ShapeArgs,
     /// ONNX file to write
-    #[arg(long, value_name = "FILE", required_unless_present = "safetensors")]
+    #[arg(long, value_name = "FILE")]
     onnx: Option<PathBuf>,
     /// File of weights to write
-    #[arg(long, value_name = "FILE", conflicts_with = "onnx")]
+    #[arg(long, value_name = "FILE", value_parser = parse_weights)]
     safetensors: Option<PathBuf>,
     /// Write matrices of weights in half precision; vectors, such as statistics, stay as they are
     #[arg(long, requires = "safetensors")]
@@ -52,7 +56,9 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
             write_weights(args, path, &model, &*weights)
         }
         (None, Some(path)) => write_onnx(args, path, &model, common),
-        (None, None) => Err(Fail::usage("nothing to write").hint("--onnx FILE")),
+        (None, None) => {
+            Err(Fail::usage("nothing to write").hint("--onnx FILE or --safetensors FILE"))
+        }
     }
 }
 
@@ -97,9 +103,9 @@ fn write_weights(
     write_safetensors(path, &tensors, &BTreeMap::from([card.metadata()]))?;
     let size: usize = tensors.iter().map(|(_, tensor)| tensor.bytes().len()).sum();
     let text = format!(
-        "{}: {} tensors, {}\n",
+        "{}: {}, {}\n",
         path.display(),
-        tensors.len(),
+        counted(tensors.len(), "tensor"),
         bytes(size as u64)
     );
     let record = json!({
@@ -133,10 +139,10 @@ fn write_onnx(args: &Args, path: &Path, model: &Model, common: &Common) -> Resul
         .map(|(name, shape)| format!("{name} {shape:?}"))
         .collect();
     let text = format!(
-        "{}: {} nodes, {} initializers, {}; input {}\n",
+        "{}: {}, {}, {}; input {}\n",
         path.display(),
-        exported.nodes,
-        exported.initializers,
+        counted(exported.nodes, "node"),
+        counted(exported.initializers, "initializer"),
         bytes(exported.bytes),
         inputs.join(", ")
     );

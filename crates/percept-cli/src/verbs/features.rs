@@ -7,7 +7,7 @@ use std::time::SystemTime;
 
 use clap::Subcommand;
 use percept_data::{Prepare, SampleKey, Samples};
-use percept_report::{Table, bytes};
+use percept_report::{Table, bytes, counted};
 use percept_store::{Cache, Key};
 use percept_train::InitialParameters;
 use percept_train::features::Features;
@@ -24,14 +24,14 @@ use crate::training::{Settled, Sources, settle};
 /// Make, list, check and remove what is kept of frozen modules' features
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  percept features extract omama-small                      of the rooms that it learns in and is judged in
+  percept features extract omama-small  of the rooms it learns and is judged in
   percept features extract omama --data egoexo --weights backbone=dinov2.pth --features-limit 100
   percept features list
-  percept features verify                                   reads every file; damaged ones go
+  percept features verify               reads every file; damaged ones go
   percept features clear
 
-`percept train` and `percept eval` make what is missing by themselves. Features are known by content: pictures, sizes, weights
-and type (--set features=f32 keeps single precision). Any number of processes may share a folder; a killed extraction goes
+`percept train` and `percept eval` make what is missing by themselves. Features are known by content: pictures, sizes, weights \
+and type (--set features=f32 keeps single precision). Any number of processes may share a folder; a killed extraction goes \
 on where it was when it is begun again.")]
 pub struct Args {
     #[command(subcommand)]
@@ -74,7 +74,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
 }
 
 fn open(args: &FeatureArgs) -> Result<Cache> {
-    Cache::open(args.folder()?, args.limit_bytes()?).bad_input()
+    Cache::open(args.existing_folder()?, args.limit_bytes()?).bad_input()
 }
 
 /// A sample that needs features, by its dataset and place.
@@ -252,8 +252,8 @@ fn list(cache: &Cache) -> Result<Outcome> {
     }
     let folder = cache.folder().display().to_string();
     let text = format!(
-        "{folder}: {} files, {} of at most {}\n{}",
-        entries.len(),
+        "{folder}: {}, {} of at most {}\n{}",
+        counted(entries.len(), "file"),
         bytes(total),
         bytes(cache.limit_bytes()),
         table.render()
@@ -272,8 +272,8 @@ fn verify(cache: &Cache) -> Result<Outcome> {
     let verified = cache.verify().bad_input()?;
     let removed = verified.removed.len();
     let mut text = format!(
-        "{} files are whole, {}; {removed} were damaged\n",
-        verified.whole,
+        "{} whole, {}; {removed} damaged\n",
+        counted(verified.whole, "file"),
         bytes(verified.bytes)
     );
     for (path, reason) in &verified.removed {
@@ -285,6 +285,6 @@ fn verify(cache: &Cache) -> Result<Outcome> {
 
 fn clear(cache: &Cache) -> Result<Outcome> {
     let (files, size) = cache.clear().bad_input()?;
-    let text = format!("{files} files removed, {}\n", bytes(size));
+    let text = format!("{} removed, {}\n", counted(files, "file"), bytes(size));
     Ok(Outcome::new(text, json!({"files": files, "bytes": size})))
 }

@@ -7,7 +7,7 @@ use percept_data::{TensorSource as _, open_weights};
 use percept_engine::{Memory, estimate_memory};
 use percept_graph::{Bindings, Graph, module_tree, storage_rows, storage_table};
 use percept_models::Card;
-use percept_report::{Table, bytes, count};
+use percept_report::{Table, bytes, count, counted};
 use percept_samples::Given;
 use serde_json::{Value, json};
 
@@ -211,9 +211,9 @@ fn inspect_file(path: &Path) -> Result<Outcome> {
         .len();
     let card = Card::of_weights(&*source)?;
     let head = format!(
-        "{}: {} tensors, {} elements, {}\n{}\n",
+        "{}: {}, {} elements, {}\n{}\n",
         source.describe(),
-        records.len(),
+        counted(records.len(), "tensor"),
         count(total),
         bytes(size),
         card.as_ref().map_or_else(String::new, card_text),

@@ -12,8 +12,8 @@ use crate::outcome::Outcome;
 /// List the networks, or the settings of one
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  percept models                    every network with inputs, parameters and MACs
-  percept models dinov2-vitb14      what can be set about one")]
+  percept models                every network with parameters and MACs
+  percept models dinov2-vitb14  what can be set about one")]
 pub struct Args {
     /// Show the settings of this network
     model: Option<String>,
@@ -27,7 +27,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn list() -> Result<Outcome> {
-    let mut table = Table::new(&["<name", "<input", "parameters", "MACs", "<what"]);
+    let mut table = Table::new(&["<name", "parameters", "MACs", "<what"]);
     let mut records: Vec<Value> = Vec::new();
     for entry in zoo::entries() {
         let model = model::build(entry.name, &[])?;
@@ -35,13 +35,8 @@ fn list() -> Result<Outcome> {
         let bindings = model.graph.bind(&shapes)?;
         let macs = model.graph.total_macs(&bindings)?;
         let parameters = model.graph.parameter_count();
-        let inputs: Vec<String> = shapes
-            .iter()
-            .map(|(name, shape)| format!("{name} {shape:?}"))
-            .collect();
         table.row([
             entry.name.to_owned(),
-            inputs.join(", "),
             count(parameters as u64),
             match model.graph.macs_depend_on_data(&bindings)? {
                 true => format!("{} + by data", count(macs)),
@@ -56,10 +51,13 @@ fn list() -> Result<Outcome> {
             "parts": parts(&model), "parameters": parameters, "macs": macs,
         }));
     }
-    let text = table.render()
-        + "\nMACs: multiply-adds for one input of that shape. `percept models NAME` lists settings.\n";
+    let text = table.render_within(WIDTH)
+        + "\nMACs: multiply-adds for one input. `percept models NAME` lists inputs and settings.\n";
     Ok(Outcome::new(text, json!({"models": records})))
 }
+
+/// Characters of a line.
+const WIDTH: usize = 98;
 
 fn settings(name: &str) -> Result<Outcome> {
     let model = model::build(name, &[])?;
@@ -82,13 +80,19 @@ fn settings(name: &str) -> Result<Outcome> {
             part.what.to_owned(),
         ]);
     }
+    let shapes = model.input_shapes(1);
+    let shapes: Vec<String> = shapes
+        .iter()
+        .map(|(name, shape)| format!("{name} {shape:?}"))
+        .collect();
     let text = format!(
-        "{}: {}; gives {}\n\n{}\n{}",
+        "{}: {}; gives {}\ninputs of one sample: {}\n\n{}\n{}",
         entry.name,
         entry.description,
         model.head.kind(),
-        inputs.render(),
-        settings.render()
+        shapes.join(", "),
+        inputs.render_within(WIDTH),
+        settings.render_within(WIDTH)
     );
     let settings = entry.settings.iter().map(|setting| {
         json!({"name": setting.name, "default": setting.default_text(), "help": setting.help})

@@ -22,12 +22,13 @@ use crate::outcome::Outcome;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   percept verify resnet50 --reference golden.safetensors
-  percept verify dinov2-vitb14 --set registers=4 --reference golden.safetensors --mode exact --tolerance 2e-5
+  percept verify dinov2-vitb14 --set registers=4 --reference golden.safetensors --mode exact \\
+      --tolerance 2e-5
 
-The reference is a safetensors file with `input.NAME` tensors (absent ones come from --input, or as in `percept run`)
-and `expect.NAME` tensors; NAME is an output or any scope (`layer1.0.conv2`). Weights are seeded unless --weights says
-otherwise. A part of a tensor is given as
-`expect.NAME.idx` (flat indices) and `expect.NAME.val`. The tolerance is in standard deviations of the expected
+The reference is a safetensors file with `input.NAME` tensors (absent ones come from --input, or as in `percept run`) \
+and `expect.NAME` tensors; NAME is an output or any scope (`layer1.0.conv2`). Weights are seeded unless --weights says \
+otherwise. A part of a tensor is given as \
+`expect.NAME.idx` (flat indices) and `expect.NAME.val`. The tolerance is in standard deviations of the expected \
 values, so that it means the same for every tensor. Exit code 1 when a difference is past it.")]
 pub struct Args {
     #[command(flatten)]
@@ -40,11 +41,18 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     reference: PathBuf,
     /// Largest difference that passes, in standard deviations of the expected values
-    #[arg(long, value_name = "X", default_value_t = 1e-4)]
+    #[arg(long, value_name = "X", default_value_t = 1e-4, value_parser = parse_tolerance)]
     tolerance: f64,
     /// Number type; f64 runs the slow reference kernels
     #[arg(long, value_enum, default_value = "f32")]
     dtype: DTypeArg,
+}
+
+fn parse_tolerance(text: &str) -> std::result::Result<f64, String> {
+    match text.parse() {
+        Ok(tolerance) if tolerance >= 0.0 => Ok(tolerance),
+        _ => Err("expected a number of standard deviations, 0 or more, such as 1e-4".to_owned()),
+    }
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -77,12 +85,6 @@ impl Difference {
 }
 
 pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
-    if args.tolerance.is_nan() || args.tolerance < 0.0 {
-        return Err(Fail::usage(format!(
-            "--tolerance {} is no size of a difference",
-            args.tolerance
-        )));
-    }
     let chosen = args.model.or_seeded();
     let model = args.input.shape.sized(chosen.build()?)?;
     let file = Safetensors::open(&args.reference)?;
@@ -244,7 +246,10 @@ fn read_expectations(file: &Safetensors, path: &Path) -> Result<Vec<Expected>> {
             "{}: no tensor is named `expect.NAME`: there is nothing to verify",
             path.display()
         );
-        return Err(Fail::bad_input(message));
+        return Err(Fail::bad_input(message).hint(
+            "a reference is made outside of percept, with the model that is to be agreed with: \
+             safetensors.torch.save_file({\"input.image\": x, \"expect.layer1\": y}, FILE)",
+        ));
     }
     Ok(expectations)
 }

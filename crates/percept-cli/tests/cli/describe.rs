@@ -49,6 +49,40 @@ fn help_has_examples() {
 }
 
 #[test]
+fn help_and_lists_stay_within_a_line() {
+    for verb in [
+        "models", "inspect", "run", "profile", "bench", "train", "eval", "features", "verify",
+        "export", "quantize", "elastic", "place", "world", "doctor",
+    ] {
+        let help = stdout(percept().args([verb, "--help"]));
+        let examples = help
+            .split_once("Examples:\n")
+            .map_or("", |(_, examples)| examples);
+        let examples = examples.split("\n\n").next().unwrap_or_default();
+        for line in examples.lines() {
+            assert!(
+                line.starts_with("  "),
+                "{verb}: an example is broken at `{line}`"
+            );
+        }
+    }
+    for list in [&["models"][..], &["models", "resnet18"]] {
+        let text = stdout(percept().args(list));
+        let wide = text.lines().find(|line| line.chars().count() >= 100);
+        assert_eq!(wide, None);
+    }
+}
+
+#[test]
+fn an_empty_instruction_set_is_none() {
+    percept()
+        .args(["run", "resnet18", "--size", "32"])
+        .env("PERCEPT_ISA", "")
+        .assert()
+        .success();
+}
+
+#[test]
 fn doctor_measures() {
     let record = json(percept().arg("doctor"));
     assert!(record["peak_gflops_per_s"].as_f64().unwrap() > 0.1);

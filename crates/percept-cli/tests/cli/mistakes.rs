@@ -28,12 +28,12 @@ fn mistakes_in_the_command_line() {
     assert_fails(
         percept().args(["run", "resnet18", "--threads", "0"]),
         2,
-        &["0 threads"],
+        &["'0'", "expected 1 to", "threads"],
     );
     assert_fails(
         percept().args(["run", "resnet18", "--threads", "100000"]),
         2,
-        &["100000"],
+        &["'100000'", "expected 1 to", "threads"],
     );
     percept()
         .args(["run", "resnet18", "--size", "0"])
@@ -48,7 +48,7 @@ fn mistakes_in_the_command_line() {
         .assert()
         .code(2);
     let vast = ["run", "resnet50", "--batch", "4096", "--size", "32768"];
-    assert_fails(percept().args(vast), 2, &["bytes", "available"]);
+    assert_fails(percept().args(vast), 2, &["TB for one run", "GB available"]);
     percept().args(["fly"]).assert().code(2);
     assert_fails(
         percept().args(["run", "resnet18", "--tap", "layer9", "--save", "x.npz"]),
@@ -85,6 +85,103 @@ fn mistakes_in_the_command_line() {
         2,
         &["mmx", "PERCEPT_ISA"],
     );
+}
+
+#[test]
+fn numbers_and_names_are_refused_with_what_an_option_takes() {
+    let cases: [(&[&str], &[&str]); 13] = [
+        (
+            &["run", "resnet18", "--threads", "abc"],
+            &["'abc'", "expected 1 to", "threads"],
+        ),
+        (
+            &["inspect", "resnet18", "--depth", "99999999999999999999"],
+            &["--depth", "that is too large"],
+        ),
+        (
+            &["inspect", "resnet18", "--depth", "x"],
+            &["--depth", "expected a whole number"],
+        ),
+        (
+            &[
+                "verify",
+                "resnet18",
+                "--reference",
+                "r",
+                "--tolerance",
+                "abc",
+            ],
+            &["--tolerance", "such as 1e-4"],
+        ),
+        (
+            &["run", "resnet18", "--size", "7x"],
+            &["'7x'", "HEIGHTxWIDTH"],
+        ),
+        (&["run", "resnet18", "--top", "0"], &["at least 1"]),
+        (
+            &["run", "resnet18", "--picture", "a.bmp"],
+            &["a name that ends in .png or .svg"],
+        ),
+        (
+            &["quantize", "resnet18", "--to", "q.pth"],
+            &["a name that ends in .safetensors"],
+        ),
+        (&["export", "resnet18"], &["--onnx", "--safetensors"]),
+        (
+            &[
+                "elastic",
+                "extract",
+                "resnet18",
+                "--granularity",
+                "9,9",
+                "--to",
+                "x.safetensors",
+            ],
+            &["--granularity", "hint: --set widths=.."],
+        ),
+        (
+            &["elastic", "search", "lcpr-small", "--budget", "macs=0%"],
+            &["--budget", "hint: give a cost above 0"],
+        ),
+        (
+            &["train", "resnet18", "--set", "train.steps=0"],
+            &["there is no setting `train`; the nearest are "],
+        ),
+        (
+            &["run", "resnet18", "--weights", "foo=bar"],
+            &["no module `foo`", "hint: it has conv1, bn1, layer1"],
+        ),
+    ];
+    for (arguments, words) in cases {
+        assert_fails(percept().args(arguments), 2, words);
+    }
+}
+
+#[test]
+fn what_cannot_be_written_is_told_before_the_work_by_its_own_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    for out in [&file, &file.join("inside")] {
+        let run = percept()
+            .args(["run", "resnet18", "--out"])
+            .arg(out)
+            .assert();
+        let said = String::from_utf8_lossy(&run.code(3).get_output().stderr).into_owned();
+        assert!(
+            said.contains("is no folder") && !said.contains("weights:"),
+            "{said}"
+        );
+    }
+    for name in ["no/such.safetensors", "no/such.npz"] {
+        let target = folder.path().join(name);
+        let run = percept()
+            .args(["run", "resnet18", "--size", "32", "--save"])
+            .arg(&target)
+            .assert();
+        let said = String::from_utf8_lossy(&run.code(3).get_output().stderr).into_owned();
+        assert!(said.contains(name) && !said.contains("at path"), "{said}");
+    }
 }
 
 #[test]
@@ -148,7 +245,10 @@ fn bad_files() {
             .args(["verify", "resnet18", "--reference"])
             .arg(&other),
         3,
-        &["expect.NAME"],
+        &[
+            "expect.NAME",
+            "hint: a reference is made outside of percept",
+        ],
     );
     assert_fails(
         percept().args(["run", "resnet18", "--input"]).arg(&other),

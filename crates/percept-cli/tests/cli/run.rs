@@ -72,11 +72,28 @@ fn detect_in_a_sweep() {
     assert!(written.starts_with(b"\x89PNG"));
     assert!(stdout(&mut run(&["--top", "2"])).contains("boxes: "));
 
+    // Of several inputs the pictures are numbered, and named as they are.
+    let second = folder.path().join("b.pcd.bin");
+    std::fs::copy(&file, &second).unwrap();
+    let both = stdout(
+        run(&["--picture"])
+            .arg(&picture)
+            .arg("--input")
+            .arg(&second),
+    );
+    assert!(
+        both.contains("bev-0.png to ") && both.contains("bev-1.png\n"),
+        "{both}"
+    );
+    assert!(folder.path().join("bev-1.png").is_file());
+
     // A broken point is left out and told; the answer is the one without it.
     points.push([f32::NAN, 0.0, 0.0, 1.0, 0.0]);
     sweep(&file, &points);
     let output = run(&["--json"]).assert().success().get_output().clone();
-    assert!(String::from_utf8_lossy(&output.stderr).contains("left out 1 points"));
+    assert!(
+        String::from_utf8_lossy(&output.stderr).contains("left out as NaN or infinite: 1 point\n")
+    );
     let with_nan: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(with_nan["answers"], record["answers"]);
 

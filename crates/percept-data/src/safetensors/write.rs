@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::fault::SafetensorsFault;
 use super::header::{METADATA_KEY, PREFIX_BYTES, TensorInfo, name_of};
-use crate::atomic::write_atomically;
+use crate::atomic::{without_temporary_name, write_atomically};
 use crate::error::FileError;
 use percept_graph::{DType, Tensor};
 
@@ -56,7 +56,8 @@ impl SafetensorsWriter {
         let waiting = tempfile::tempfile_in(folder);
         Ok(Self {
             path: path.to_owned(),
-            waiting: waiting.map_err(|error| FileError::new(path, error))?,
+            waiting: waiting
+                .map_err(|error| FileError::new(path, without_temporary_name(error)))?,
             end: 0,
             tensors: Vec::new(),
         })

@@ -246,7 +246,7 @@ impl Profile {
             |pick: fn(&StepInfo) -> Option<u64>| layers.iter().map(|layer| pick(&layer.info)).sum();
         ProfileRow {
             name,
-            op: format!("{} layers", layers.len()),
+            op: crate::counted(layers.len(), "layer"),
             depth,
             // The sum of medians may leave the spread of the sums by a hair; a median outside its spread would look wrong.
             time_ms: Spread {

@@ -242,7 +242,7 @@ impl StepProfile {
         let forward = nodes.iter().find(|node| node.phase == StepPhase::Forward);
         let op = match (layers.len(), forward.or(nodes.first())) {
             (0 | 1, Some(node)) => self.layer_of(node).info.kind.to_owned(),
-            (many, _) => format!("{many} layers"),
+            (many, _) => crate::counted(many, "layer"),
         };
         let infos = || nodes.iter().map(|node| &self.layer_of(node).info);
         let macs: Option<u64> = infos().map(|info| info.macs).sum();

@@ -9,6 +9,7 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
+use percept_data::atomic::without_temporary_name;
 use percept_data::images::{RgbImage, encode_jpeg};
 use percept_kernels::Cpu;
 use serde::Serialize;
@@ -106,6 +107,9 @@ pub fn make(
     mut progress: impl FnMut(usize),
 ) -> Result<MakeSummary, WorldError> {
     let mut world = World::new(options.config);
+    if world.frames().is_some() && options.config.passes == 0 {
+        return Err(WorldError::NoPasses);
+    }
     let frames = world.frames().unwrap_or(options.frames);
     if frames == 0 {
         return Err(WorldError::NoFrames);
@@ -146,6 +150,9 @@ pub fn make_rooms(
     mut progress: impl FnMut(usize),
 ) -> Result<MakeSummary, WorldError> {
     let config = &options.config;
+    if options.takes == 0 {
+        return Err(WorldError::NoTakes);
+    }
     let pairs = options.takes * config.frames_per_take;
     if pairs == 0 {
         return Err(WorldError::NoFrames);
@@ -191,7 +198,8 @@ fn write_whole(
         tempfile::Builder::new()
             .prefix(prefix)
             .tempdir_in(parent)
-            .map_err(WorldError::io(parent))
+            .map_err(without_temporary_name)
+            .map_err(WorldError::io(out))
     };
     let staged = hidden(".percept-world-new-")?;
     let mut folder = Folder {

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use percept_graph::WeightSource;
 use percept_kernels::machine;
 use percept_models::Model;
-use percept_report::{Table, bytes, milliseconds};
+use percept_report::{Table, bytes, counted, milliseconds};
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Fail, Result};
@@ -28,13 +28,14 @@ pub use subject::{Timed, timed};
 #[command(after_help = "Examples:
   percept bench resnet50 --batch 1,8 --threads 1,2
   percept bench resnet18 --batch 6 --size 256x704
-  percept bench centerpoint --input nuscenes/ --batch 1,4     sweeps per second
-  percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 --set padding=1 --size 180
-  percept bench resnet50 --train --batch 8                    training steps: forward, backward, update
+  percept bench centerpoint --input nuscenes/ --batch 1,4  sweeps per second
+  percept bench conv2d --set in_channels=128 --set out_channels=128 --set kernel=3 \\
+      --set padding=1 --size 180
+  percept bench resnet50 --train --batch 8                 training steps
   percept bench resnet50 --train --batch 8 --activations f16 --recompute elementwise
   percept bench resnet50 --train --batch 8 --max-memory 450MiB
-  percept bench randlanet --points 45056,131072 --batch 1     how time and memory grow, frugal against keep
-  percept bench paco --study cost                             what the loss, the backbone and d and r cost in training
+  percept bench randlanet --points 45056,131072 --batch 1  how time and memory grow
+  percept bench paco --study cost                          what its parts cost in training
 
 Times are wall times of one inference (or training step) on inputs in memory, weights packed; a warm-up comes first.")]
 pub struct Args {
@@ -185,10 +186,10 @@ pub fn run(args: &Args, common: &Common) -> Result<Option<Outcome>> {
         format!(", process peak {}", bytes(peak))
     });
     let text = format!(
-        "{}, {}, {repeats} {} each{foot}\n\n{}\nmemory: arena, weights and working memory. GFLOP/s: 2 MACs / time, effective where Winograd is used.\n",
+        "{}, {}, {} each{foot}\n\n{}\nmemory: arena, weights and working memory. GFLOP/s: 2 MACs / time, effective where Winograd is used.\n",
         args.model.model,
         args.engine.describe(),
-        if args.train { "training steps" } else { "runs" },
+        counted(repeats, if args.train { "training step" } else { "run" }),
         table.render()
     );
     Ok(Some(Outcome::new(text, record)))

@@ -8,14 +8,14 @@ use percept_data::safetensors::write_safetensors;
 use percept_engine::{Recalibration, Statistics};
 use percept_graph::{Graph, NodeId, Slicing, Tensor, WeightSource};
 use percept_models::{Card, Model};
-use percept_report::count;
+use percept_report::{count, counted};
 use serde_json::json;
 
 use super::spread_batches;
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, batch};
 use crate::model::ModelArgs;
-use crate::options::{Common, EngineArgs};
+use crate::options::{Common, EngineArgs, parse_weights};
 use crate::outcome::Outcome;
 use crate::progress;
 
@@ -29,7 +29,7 @@ pub struct ExtractArgs {
     #[command(flatten)]
     engine: EngineArgs,
     /// File to write
-    #[arg(long, value_name = "FILE.safetensors")]
+    #[arg(long, value_name = "FILE.safetensors", value_parser = parse_weights)]
     to: PathBuf,
     /// Measure the batch norms behind the first narrowed layer (of the whole network: all) anew on this many samples of --input, in batches of --batch
     /// [default batch: 8]
@@ -72,12 +72,12 @@ pub fn run(args: &ExtractArgs, common: &Common) -> Result<Outcome> {
     write_safetensors(&args.to, &tensors, &BTreeMap::from([card.metadata()]))?;
     let (kept, of) = (model.graph.parameter_count(), whole.parameter_count());
     let text = format!(
-        "{}: {} of {} parameters, {:.2} %; {} batch norms measured anew\n",
+        "{}: {} of {} parameters, {:.2} %; {} measured anew\n",
         args.to.display(),
         count(kept as u64),
         count(of as u64),
         100.0 * kept as f64 / of as f64,
-        statistics.len() / 2
+        counted(statistics.len() / 2, "batch norm")
     );
     let record = json!({
         "model": model.name, "file": args.to.display().to_string(), "params": kept, "of": of,

@@ -3,7 +3,7 @@
 use percept_graph::{PriceList, Scored, Searched, Unit};
 use percept_models::zoo::Entry;
 use percept_picture::{Axis, Better, Chart, Panel, Picture, Series};
-use percept_report::{Table, count};
+use percept_report::{Table, count, counted};
 use serde_json::{Value, json};
 
 use super::score::Spent;
@@ -30,11 +30,12 @@ impl Report<'_> {
         let settings = settings.unwrap_or_default();
         let saved = spent.naive_macs as f64 / spent.macs.max(1) as f64;
         let text = format!(
-            "{}\nPareto front, the cheapest first\n{}\n{} parts scored on {samples} samples; the answer: {}\n\
+            "{}\nPareto front, the cheapest first\n{}\n{} scored on {}; the answer: {}\n\
              {} MACs, {saved:.2} times fewer than without keeping what parts have in common; {:.0} MB kept at most\n",
             self.table(&path),
             self.table(&front),
-            found.scored.len(),
+            counted(found.scored.len(), "part"),
+            counted(samples, "sample"),
             match (found.met, settings.is_empty()) {
                 (false, _) => "none is within the budget".to_owned(),
                 (true, true) => "the whole network".to_owned(),

@@ -23,7 +23,8 @@ use crate::outcome::Outcome;
   percept elastic show lcpr
   percept elastic show lcpr --granularity 2,2/3,1/4,4/1,2 --set stages=2,2,2,2
   percept elastic extract lcpr --granularity 1,1/2,2/3,3/4,4 --to part.safetensors
-  percept elastic extract lcpr-small --granularity 2,2/2,2/2,2/2,2 --recalibrate 64 --to part.safetensors
+  percept elastic extract lcpr-small --granularity 2,2/2,2/2,2/2,2 --recalibrate 64 \\
+      --to part.safetensors
   percept elastic search lcpr-small --budget macs=70% --picture front.svg
   percept run lcpr --weights part.safetensors
 

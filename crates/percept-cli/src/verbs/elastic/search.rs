@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use indicatif::ProgressBar;
@@ -24,7 +25,7 @@ use super::spread_batches;
 use crate::fail::{Blame, Fail, Result};
 use crate::inputs::{InputArgs, batch};
 use crate::model::{self, ModelArgs};
-use crate::options::{Common, EngineArgs};
+use crate::options::{Common, EngineArgs, parse_picture};
 use crate::outcome::{Outcome, write_picture};
 use crate::progress;
 
@@ -32,15 +33,17 @@ use crate::progress;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   percept elastic search lcpr-small --budget macs=70%
-  percept elastic search lcpr-small --budget latency=15ms --score recall --samples 200 --picture front.svg
-  percept elastic search lcpr-small --budget params=95% --axes fusion3.mid,fusion4.mid --method exhaustive
+  percept elastic search lcpr-small --budget latency=15ms --score recall --samples 200 \\
+      --picture front.svg
+  percept elastic search lcpr-small --budget params=95% --axes fusion3.mid,fusion4.mid \\
+      --method exhaustive
   percept elastic search lcpr --budget params=95% --fix stage1.inner,stage2.inner
 
 greedy: from the whole network on, each axis is tried a level lower, and what loses the least for what it saves is kept.
 exhaustive: all configurations. monotone: those whose level never falls with depth.
-agreement: the mean cosine of a part's first output with the whole network's, over the samples; no labels are needed. recall:
+agreement: the mean cosine of a part's first output with the whole network's, over the samples; no labels are needed. recall: \
 recall@1 on a route of the synthetic world that is driven three times; the first drive is the database.
-The batch norms of every part are measured on the samples before it is scored. What two parts have in common is computed once: values
+The batch norms of every part are measured on the samples before it is scored. What two parts have in common is computed once: values \
 in front of each axis are kept, within --cache-mb. Axes that change the size of the first output are left alone.")]
 pub struct SearchArgs {
     #[command(flatten)]
@@ -87,7 +90,7 @@ pub struct SearchArgs {
     #[arg(long, value_name = "N", default_value_t = 8, requires = "evaluate")]
     parts: usize,
     /// Draw score against cost, with the Pareto front, as .svg or .png; may be given several times
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     picture: Vec<PathBuf>,
 }
 
@@ -118,6 +121,9 @@ const DRIVES: usize = 3;
 const BATCH: usize = 8;
 
 pub fn run(args: &SearchArgs, common: &Common) -> Result<Outcome> {
+    if args.budget.of(u64::MAX) == 0 {
+        return Err(Fail::usage("--budget: no part costs nothing").hint("give a cost above 0"));
+    }
     let model = args.input.shape.sized(args.model.build()?)?;
     if model.whole.is_some() {
         return Err(Fail::usage("the search begins with the whole network")
@@ -174,9 +180,14 @@ pub fn run(args: &SearchArgs, common: &Common) -> Result<Outcome> {
     let rounds: usize = axes.map(|axis| axis.levels - 1).sum();
     let expected = tried.as_ref().map_or(rounds * may.len(), Vec::len);
     let bar = progress::bar(common, expected, "scoring");
+    common.note(format_args!(
+        "scoring {expected} parts at most, on {scored_on} samples"
+    ));
     let counted = Counted {
         scorer: &mut scorer,
         bar: &bar,
+        common,
+        told: Instant::now(),
     };
     let found = match tried {
         None => prices.greedy(unit, budget, moves, counted),
@@ -381,12 +392,24 @@ fn first_of(batch: &Inputs) -> std::result::Result<Inputs, TensorError> {
 struct Counted<'s, 'a> {
     scorer: &'s mut Scorer<'a>,
     bar: &'s ProgressBar,
+    common: &'s Common,
+    /// When that was said last, where no bar is seen.
+    told: Instant,
 }
+
+/// How long a search says nothing where no bar is seen.
+const SILENCE: Duration = Duration::from_secs(10);
 
 impl Scoring<Fail> for Counted<'_, '_> {
     fn score(&mut self, choice: &Choice) -> Result<f64> {
         let score = self.scorer.score(choice);
         self.bar.inc(1);
+        if self.bar.is_hidden() && self.told.elapsed() >= SILENCE {
+            self.told = Instant::now();
+            let (scored, most) = (self.bar.position(), self.bar.length().unwrap_or_default());
+            self.common
+                .note(format_args!("scored {scored} of at most {most}"));
+        }
         score
     }
 

@@ -3,7 +3,7 @@
 use percept_graph::{Axis, Choice, Graph, GraphError, Price, PriceList};
 use percept_models::zoo::Entry;
 use percept_models::{Model, Settings};
-use percept_report::{Table, count};
+use percept_report::{Table, count, counted};
 use serde_json::{Value, json};
 
 use crate::fail::{Blame, Fail, Result};
@@ -95,9 +95,9 @@ pub fn run(args: &ShowArgs) -> Result<Outcome> {
         prices.price(&vec![1; whole_levels.len()]),
     );
     let text = format!(
-        "{}: {} elastic axes, {configurations} configurations, priced exactly\n\n{}",
+        "{}: {}, {configurations} configurations, priced exactly\n\n{}",
         model.name,
-        whole_levels.len(),
+        counted(whole_levels.len(), "elastic axis"),
         table.render()
     );
     let axes: Vec<Value> = chosen

@@ -7,11 +7,11 @@ use percept_data::seeded::Stream;
 use percept_graph::Tensor;
 use percept_kernels::Cpu;
 use percept_kernels::nearest::{ByteRows, Near, nearest, nearest_through_bytes};
-use percept_report::{Table, bytes, milliseconds};
+use percept_report::{Table, bytes, counted, milliseconds};
 use serde_json::json;
 
 use crate::fail::{Blame, Result};
-use crate::options::Common;
+use crate::options::{Common, parse_top};
 use crate::outcome::Outcome;
 use crate::verbs::bench::{Timed, pace, timed};
 
@@ -20,7 +20,7 @@ use crate::verbs::bench::{Timed, pace, timed};
 #[command(after_help = "Examples:
   percept place bench --places 1000000 --width 256 --queries 64
 
-Descriptors are noise from a fixed stream. Searched is in two ways that find the same: through all numbers, and through bytes
+Descriptors are noise from a fixed stream. Searched is in two ways that find the same: through all numbers, and through bytes \
 first, of which the few rows that may be nearest are then compared in full.")]
 pub struct BenchArgs {
     /// Places of the index
@@ -33,7 +33,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     queries: u32,
     /// Places to find of each
-    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = parse_top)]
     top: usize,
     /// Searches of each way
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..))]
@@ -153,11 +153,12 @@ pub fn run(args: &BenchArgs, common: &Common) -> Result<Option<Outcome>> {
         "OTHER ROWS: a bug"
     };
     let text = format!(
-        "{} nearest of {} places of {} numbers, {} queries, {threads} threads\n\n{}\nboth find {same}\n",
+        "{} nearest of {} of {} numbers, {}, {}\n\n{}\nboth find {same}\n",
         args.top,
-        args.places,
+        counted(args.places, "place"),
         args.width,
-        args.queries,
+        counted(args.queries, "query"),
+        counted(threads, "thread"),
         table.render()
     );
     Ok(Some(Outcome {

@@ -9,6 +9,7 @@ use percept_graph::Tensor;
 use percept_models::Model;
 use percept_models::answer::{Answer, AnswerKind};
 use percept_places::{Mode, Place, PlaceIndex};
+use percept_report::counted;
 use percept_samples::{Given, OpenOptions, Places, open};
 use percept_world::{WorldConfig, WorldKind};
 
@@ -90,9 +91,9 @@ impl SourceArgs {
             && poses.len() < samples.len()
         {
             return Err(Fail::bad_input(format!(
-                "--poses has {} lines for {} frames",
-                poses.len(),
-                samples.len()
+                "--poses has {} for {}",
+                counted(poses.len(), "line"),
+                counted(samples.len(), "frame")
             )));
         }
         Ok(Described {
@@ -154,8 +155,8 @@ pub struct DescribeArgs {
 impl DescribeArgs {
     /// The index, for reading, and a network whose descriptors it takes.
     pub fn ask(&self, common: &Common) -> Result<(PlaceIndex, Describer)> {
-        let describer = Describer::new(self, common)?;
         let index = PlaceIndex::read(&self.index.path)?;
+        let describer = Describer::new(self, common)?;
         index.check(&describer.mode()?)?;
         note_recovery(&index, common);
         if index.is_empty() {

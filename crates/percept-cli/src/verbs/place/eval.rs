@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use percept_places::{Evaluation, NEAR_M, Place, evaluate};
-use percept_report::Table;
+use percept_report::{Table, counted};
 use percept_world::{Heading, Pass};
 use serde_json::json;
 
@@ -81,8 +81,8 @@ pub fn run(args: &EvalArgs, common: &Common) -> Result<Outcome> {
         table.row(head.into_iter().chain(recall).chain(f1));
     }
     let text = format!(
-        "{} places, right within {} m\n\n{}",
-        index.len(),
+        "{}, right within {} m\n\n{}",
+        counted(index.len(), "place"),
         args.near,
         table.render()
     );

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use percept_data::arrays::write_npy;
 use percept_graph::Tensor;
 use percept_places::PlaceIndex;
+use percept_report::counted;
 use serde_json::json;
 
 use super::IndexFile;
@@ -53,7 +54,10 @@ pub fn run(args: &ExportArgs) -> Result<Outcome> {
         }
         write_text(path, &text)?;
     }
-    let text = format!("{} places of {width} numbers written\n", places.len());
+    let text = format!(
+        "{} of {width} numbers written\n",
+        counted(places.len(), "place")
+    );
     let record = json!({
         "index": args.index.path.display().to_string(), "places": places.len(), "descriptor": width,
         "npy": args.npy.as_ref().map(|path| path.display().to_string()),

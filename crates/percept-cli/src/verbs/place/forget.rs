@@ -1,6 +1,7 @@
 //! `percept place forget`: places that are gone.
 
 use percept_places::PlaceIndex;
+use percept_report::counted;
 use serde_json::json;
 
 use super::IndexFile;
@@ -28,8 +29,9 @@ pub fn run(args: &ForgetArgs) -> Result<Outcome> {
         )));
     }
     let text = format!(
-        "{}: {gone} places deleted, {} left\n",
+        "{}: {} deleted, {} left\n",
         args.index.path.display(),
+        counted(gone, "place"),
         index.len()
     );
     let record = json!({

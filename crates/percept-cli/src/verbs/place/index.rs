@@ -1,6 +1,7 @@
 //! `percept place index`: describe frames and keep them.
 
 use percept_places::{Place, PlaceIndex};
+use percept_report::counted;
 use serde_json::json;
 
 use super::describe::{DescribeArgs, Describer, Drives, note_recovery};
@@ -20,13 +21,14 @@ const BATCH: usize = 64;
 
 pub fn run(args: &IndexArgs, common: &Common) -> Result<Outcome> {
     let args = &args.describe;
+    args.index.check()?;
     let mut describer = Describer::new(args, common)?;
     let mut index = PlaceIndex::open(&args.index.path, &describer.mode()?)?;
     note_recovery(&index, common);
     let threads = describer.cpu().threads();
     let source = args.source.open(&describer.model, Drives::First, threads)?;
     let mut waiting: Vec<Place> = Vec::new();
-    let (mut added, mut unplaced) = (0, 0);
+    let (mut added, mut unplaced) = (0u64, 0);
     let skipped = describer.each(&source, common, |_, place, _| {
         unplaced += usize::from(place.position.is_none());
         added += 1;
@@ -39,8 +41,9 @@ pub fn run(args: &IndexArgs, common: &Common) -> Result<Outcome> {
     })?;
     index.append(&waiting)?;
     let mut text = format!(
-        "{}: {added} places added, {} in all, {}\n",
+        "{}: {} added, {} in all, {}\n",
         args.index.path.display(),
+        counted(added, "place"),
         index.len(),
         index.mode().words()
     );

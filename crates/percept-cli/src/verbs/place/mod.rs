@@ -15,6 +15,7 @@ use clap::Subcommand;
 use percept_models::Settings;
 use percept_models::answer::AnswerKind;
 use percept_models::zoo::{self, Entry};
+use percept_places::{PlaceError, PlaceIndex};
 
 use crate::fail::{Fail, Result};
 use crate::model::{ConfigArgs, ModelArgs};
@@ -30,8 +31,8 @@ use crate::outcome::Outcome;
   percept place eval --index kitti.places --without camera --input later/ --poses later.csv
   percept place export --index town.places --npy descriptors.npy --csv places.csv
 
-Without --input, places are those of a synthetic town: the first drive through it is indexed, later ones, in another lane,
-light and traffic, are the queries. An index remembers the network and what it does without; other descriptors are refused,
+Without --input, places are those of a synthetic town: the first drive through it is indexed, later ones, in another lane, \
+light and traffic, are the queries. An index remembers the network and what it does without; other descriptors are refused, \
 but those of a narrower part of an elastic network are not.")]
 pub struct Args {
     #[command(subcommand)]
@@ -101,6 +102,26 @@ struct IndexFile {
     /// File of the index
     #[arg(long = "index", value_name = "FILE")]
     path: PathBuf,
+}
+
+impl IndexFile {
+    /// Refuses a file that is no index, or can be none, before a network is loaded for it.
+    fn check(&self) -> Result<()> {
+        let folder = self.path.parent();
+        if let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty())
+            && !folder.is_dir()
+        {
+            return Err(Fail::bad_input(format!(
+                "{}: there is no folder {}",
+                self.path.display(),
+                folder.display()
+            )));
+        }
+        match PlaceIndex::read(&self.path) {
+            Err(error @ PlaceError::NotAnIndex { .. }) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Metres on the ground, in words.

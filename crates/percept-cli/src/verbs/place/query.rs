@@ -13,7 +13,7 @@ use super::describe::{DescribeArgs, Described, Drives};
 use super::draw::{Match, draw};
 use super::position_text;
 use crate::fail::Result;
-use crate::options::Common;
+use crate::options::{Common, parse_picture, parse_top};
 use crate::outcome::{Outcome, write_picture};
 
 /// Describe frames and look for the nearest places of an index
@@ -22,13 +22,13 @@ pub struct QueryArgs {
     #[command(flatten)]
     describe: DescribeArgs,
     /// Places to show of each query
-    #[arg(long, value_name = "N", default_value_t = 3)]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = parse_top)]
     top: usize,
     /// Of the synthetic town's later drives: the first frames only
     #[arg(long, value_name = "N", default_value_t = 5)]
     first: usize,
     /// Draw each query beside what was found, as .png or .svg; of several queries the number of each goes into the name
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     picture: Option<PathBuf>,
     /// Where the frames of the index are, for --picture [default: the synthetic town, or the frames that ask]
     #[arg(long, value_name = "[PART=]PATH", num_args = 1.., requires = "picture")]

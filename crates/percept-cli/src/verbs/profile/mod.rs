@@ -10,7 +10,7 @@ use percept_graph::{Graph, module_tree, storage_table};
 use percept_kernels::machine;
 use percept_picture::{Picture, ProfileRow, draw_profile};
 use percept_report::{
-    Grouping, Order, Profile, Selection, Spread, bytes, chrome_trace, milliseconds,
+    Grouping, Order, Profile, Selection, Spread, bytes, chrome_trace, counted, milliseconds,
 };
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ use crate::fail::Result;
 use crate::features::FeatureArgs;
 use crate::inputs::InputArgs;
 use crate::model::ModelArgs;
-use crate::options::{Common, EngineArgs};
+use crate::options::{Common, EngineArgs, parse_picture, parse_top};
 use crate::outcome::{Outcome, write_picture, write_text};
 use crate::progress;
 use crate::saving::SavingArgs;
@@ -32,11 +32,11 @@ use crate::saving::SavingArgs;
   percept profile dinov2-vitb14 --size 518 --by op --sort time
   percept profile resnet50 --batch 8 --sort memory --top 10 --trace resnet50.json
   percept profile resnet50 --by module --depth 1 --picture p.svg
-  percept profile centerpoint --input sweep.pcd.bin --report  structure, stages, heaviest layers, memory, storage
-  percept profile paco --train --batch 8 --by module          a training step: forward, backward, update, waiting
-  percept profile resnet50 --train --recompute layer1,layer2  what it costs to compute modules again, and what it saves
+  percept profile centerpoint --input sweep.pcd.bin --report  structure, stages, layers, memory
+  percept profile paco --train --batch 8 --by module          a training step
+  percept profile resnet50 --train --recompute layer1,layer2  modules computed again
 
-A fused layer's time stands at the layer that computes it (`in layer1.0.conv1`). GFLOP/s = 2 MACs / time;
+A fused layer's time stands at the layer that computes it (`in layer1.0.conv1`). GFLOP/s = 2 MACs / time; \
 of a Winograd layer it is an effective rate, because it multiplies less.")]
 pub struct Args {
     #[command(flatten)]
@@ -55,7 +55,7 @@ pub struct Args {
     #[arg(long, value_enum)]
     sort: Option<Sort>,
     /// Show at most this many rows
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_top)]
     top: Option<usize>,
     /// Print a whole report: structure, stages, heaviest layers by time and memory, storage
     #[arg(long, conflicts_with_all = ["by", "sort", "top"])]
@@ -70,7 +70,7 @@ pub struct Args {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     repeats: Option<u64>,
     /// Draw the heaviest rows, their time and their memory, into this .svg or .png file
-    #[arg(long, value_name = "FILE", conflicts_with = "train")]
+    #[arg(long, value_name = "FILE", conflicts_with = "train", value_parser = parse_picture)]
     picture: Option<PathBuf>,
     /// Write a trace for chrome://tracing or Perfetto
     #[arg(long, value_name = "FILE")]
@@ -159,7 +159,7 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     );
     let selection = args.selection();
     if let Some(path) = &args.picture {
-        let title = format!("{}, {} threads", args.model.model, threads);
+        let title = format!("{}, {}", args.model.model, counted(threads, "thread"));
         write_picture(path, &picture(&profile, selection, &title))?;
     }
     let preparation = program.preparation();
@@ -170,14 +170,16 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
         .map(|(name, tensor)| format!("{name} {:?}", tensor.shape()))
         .collect();
     let head = format!(
-        "{}, {}; {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s; {}\n\
-         a run takes {} ms (p10..p90 {}..{}, {repeats} runs); getting ready took {} ms for weights, {} ms for packing, {} ms for planning\n",
+        "{}, {}; {}, {isa}, measured peak {peak_gflops:.1} GFLOP/s; {}\n\
+         a run takes {} ms (p10..p90 {}..{}, {}); getting ready took {} ms for weights, {} ms for packing, {} ms for planning\n",
         args.model.model,
         shapes.join(", "),
+        counted(threads, "thread"),
         args.engine.describe(),
         milliseconds(median),
         milliseconds(p10),
         milliseconds(p90),
+        counted(repeats, "run"),
         milliseconds(ms(preparation.reading)),
         milliseconds(ms(preparation.packing)),
         milliseconds(ms(preparation.planning)),

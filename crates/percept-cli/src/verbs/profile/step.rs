@@ -6,7 +6,7 @@ use std::time::Duration;
 use percept_data::loader::{Batch, Position};
 use percept_engine::Recording;
 use percept_kernels::machine;
-use percept_report::{Profile, Spread, StepProfile, chrome_trace, milliseconds};
+use percept_report::{Profile, Spread, StepProfile, chrome_trace, counted, milliseconds};
 use percept_train::{Batches, InitialParameters, Probe, TrainConfig};
 use serde_json::json;
 
@@ -105,14 +105,16 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     let inputs = describe_inputs(&shapes);
     let Spread { median, p10, p90 } = wall;
     let head = format!(
-        "{}, training, {} {} ({inputs}); {threads} threads, {isa}, measured peak {peak_gflops:.1} GFLOP/s\n\
-         a step takes {} ms (p10..p90 {}..{}, {repeats} steps) and waits {} ms for data\n",
+        "{}, training, {} {} ({inputs}); {}, {isa}, measured peak {peak_gflops:.1} GFLOP/s\n\
+         a step takes {} ms (p10..p90 {}..{}, {}) and waits {} ms for data\n",
         args.model.model,
         endless.batch,
         learner.lesson.samples(),
+        counted(threads, "thread"),
         milliseconds(median),
         milliseconds(p10),
         milliseconds(p90),
+        counted(repeats, "step"),
         milliseconds(waiting.median),
     );
     let text = format!(

@@ -18,10 +18,12 @@ use percept_tune::{
     TuneError, sensitivity, within_budget, write_quantized,
 };
 
+use percept_report::counted;
+
 use crate::fail::{Exit, Fail, Result};
 use crate::inputs::ShapeArgs;
 use crate::model::ModelArgs;
-use crate::options::{Common, EngineArgs};
+use crate::options::{Common, EngineArgs, parse_picture, parse_weights};
 use crate::outcome::{Outcome, write_picture};
 use crate::progress;
 use crate::training::settings_to_keep;
@@ -31,10 +33,12 @@ use source::Watched;
 /// Turn a network's weights into integers, with ranges calibrated on samples, layer by layer where a budget is given
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  percept quantize resnet50 --weights resnet50.pth --calibrate photos/ --to resnet50.i8.safetensors
-  percept quantize centerpoint-small --layers dense --to small.i8.safetensors      as the report did: maps alone
+  percept quantize resnet50 --weights resnet50.pth --calibrate photos/ \\
+      --to resnet50.i8.safetensors
+  percept quantize centerpoint-small --layers dense --to small.i8.safetensors  maps alone
   percept quantize centerpoint-small --wide backbone_3d.conv_input --to mixed.safetensors
-  percept quantize resnet50 --calibrate resnet50.i8.calibration.safetensors --calibrator mse --to b.safetensors
+  percept quantize resnet50 --calibrate resnet50.i8.calibration.safetensors --calibrator mse \\
+      --to b.safetensors
   percept quantize centerpoint-small --sensitivity --picture layers.svg
   percept quantize resnet18 --budget sqnr=30dB --to mixed.safetensors
 
@@ -103,10 +107,10 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     judged: u64,
     /// File to write; `--out FILE.safetensors` does too
-    #[arg(long, value_name = "FILE.safetensors")]
+    #[arg(long, value_name = "FILE.safetensors", value_parser = parse_weights)]
     to: Option<PathBuf>,
     /// Draw gain against loss of all layers into this .svg or .png file
-    #[arg(long, value_name = "FILE", requires = "sensitivity")]
+    #[arg(long, value_name = "FILE", requires = "sensitivity", value_parser = parse_picture)]
     picture: Option<PathBuf>,
 }
 
@@ -175,7 +179,8 @@ impl Args {
             self.recipe().input_bits()
         );
         if let (SchemeArg::Static, Some(seen)) = (self.scheme, calibration) {
-            text += &format!(", {} over {} samples", self.calibrator, seen.samples());
+            let over = counted(seen.samples(), "sample");
+            text += &format!(", {} over {over}", self.calibrator);
         }
         if let Some(budget) = &self.budget {
             text += &format!(", within {budget}");

@@ -6,7 +6,7 @@ use percept_engine::Precision;
 use percept_graph::{Graph, Node};
 use percept_models::Model;
 use percept_picture::{Axis, Better, Chart, Panel, Series};
-use percept_report::{Table, bytes, milliseconds};
+use percept_report::{Table, bytes, counted, milliseconds};
 use percept_tune::{BothMs, Calibration, LayerSensitivity, Noise, outlier_advice};
 use serde_json::{Value, json};
 
@@ -86,8 +86,8 @@ fn summary(told: &Told<'_>) -> String {
     told.noise.iter().for_each(|(_, noise)| total.join(*noise));
     let _ = writeln!(
         text,
-        "signal to noise on {} samples: {:.1} dB{}",
-        told.measured,
+        "signal to noise on {}: {:.1} dB{}",
+        counted(told.measured, "sample"),
         total.sqnr_db(),
         match noise.len() {
             0 | 1 => String::new(),
@@ -114,7 +114,7 @@ fn summary(told: &Told<'_>) -> String {
 fn time(told: &Told<'_>) -> String {
     let [float, integer] = told.takes.map(milliseconds);
     let ratio = told.takes[0] / told.takes[1];
-    let threads = told.threads;
+    let threads = counted(told.threads, "thread");
     let pays = match (ratio > 1.0, told.args.budget) {
         (true, _) => "",
         (false, None) => {
@@ -122,9 +122,7 @@ fn time(told: &Told<'_>) -> String {
         }
         (false, Some(_)) => ": integers do not pay here",
     };
-    format!(
-        "a run takes {integer} ms, {float} ms in floats ({ratio:.2}x, {threads} threads){pays}\n"
-    )
+    format!("a run takes {integer} ms, {float} ms in floats ({ratio:.2}x, {threads}){pays}\n")
 }
 
 /// Quantised layers whose input was never anything but zero.

@@ -11,12 +11,12 @@ use percept_graph::{Graph, Tensor};
 use percept_models::Model;
 use percept_models::answer::{Answer, AnswerKind, ClassFile};
 
-use crate::answers::{Saver, Shown, check_picture, numbered};
+use crate::answers::{Saver, Shown, check_picture, numbered, written};
 use crate::fail::{Blame, Exit, Fail, Result};
 use crate::inputs::{InputArgs, batch, note_left_out, unit};
 use crate::interrupt::stop_on_interrupt;
 use crate::model::ModelArgs;
-use crate::options::{Common, EngineArgs};
+use crate::options::{Common, EngineArgs, parse_picture, parse_top};
 use crate::progress;
 use crate::verbs::verify::find;
 use report::Report;
@@ -32,8 +32,8 @@ use report::Report;
   percept run centerpoint --input sweep.pcd.bin --picture bev.png
   percept run centerpoint --input nuscenes/ --sweeps 10 --save boxes.csv
 
-Answers are printed and saved as they come, so that a folder of any length fits: classes, boxes, or the shapes of features,
-which --save keeps. What cannot be read is named and skipped; --strict stops there. Ctrl-C stops after the batch that runs,
+Answers are printed and saved as they come, so that a folder of any length fits: classes, boxes, or the shapes of features, \
+which --save keeps. What cannot be read is named and skipped; --strict stops there. Ctrl-C stops after the batch that runs, \
 and what was computed is kept. Without --input the network runs on a seeded input, or on a sweep of the synthetic world.")]
 pub struct Args {
     #[command(flatten)]
@@ -50,10 +50,10 @@ pub struct Args {
     #[arg(long, value_name = "SCOPE")]
     tap: Vec<String>,
     /// Classes or boxes to show [default: 5 classes, 20 boxes]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_top)]
     top: Option<usize>,
     /// Draw the answer over what the network looked at into this .png or .svg file (numbered when there are several inputs)
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = parse_picture)]
     picture: Option<PathBuf>,
     /// Names, colours and file ids of your own point classes: {"10": {"name": "car", "color": [100, 150, 245]}, ..}, ids ascending
     /// with the network's classes
@@ -99,6 +99,7 @@ pub fn run(args: &Args, common: &Common) -> Result<()> {
         saver,
         report,
         classes,
+        several: false,
         taken: 0,
         answered: 0,
         failed: 0,
@@ -131,6 +132,8 @@ struct Runner<'a> {
     report: Report,
     /// What the user calls classes of points.
     classes: Option<ClassFile>,
+    /// Whether pictures are numbered.
+    several: bool,
     /// Samples of the source that were looked at.
     taken: usize,
     /// Samples that have an answer.
@@ -215,8 +218,8 @@ impl Runner<'_> {
                 top: self.args.top,
             };
             if let Some(path) = &self.args.picture {
-                let several = of.max(samples.len()) > 1;
-                shown.write_picture(&numbered(path, several.then_some(self.answered)))?;
+                self.several = of.max(samples.len()) > 1;
+                shown.write_picture(&numbered(path, self.several.then_some(self.answered)))?;
             }
             self.answered += 1;
             self.report.answer(&shown)?;
@@ -230,7 +233,10 @@ impl Runner<'_> {
         let stopped = ended.is_ok() && self.taken < samples.len();
         let mut lines: Vec<String> = Vec::new();
         if let Some(path) = self.args.picture.as_ref().filter(|_| self.answered > 0) {
-            lines.push(format!("picture: {}", path.display()));
+            lines.push(match self.several {
+                true => format!("pictures: {}", written(path, self.answered)),
+                false => format!("picture: {}", path.display()),
+            });
         }
         lines.extend(saved);
         if self.failed > 0 {

@@ -9,7 +9,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use percept_models::Lesson;
-use percept_report::Table;
+use percept_report::{Table, counted};
 use percept_samples::Given;
 use percept_train::checkpoint::latest;
 use percept_train::{Ending, Finished, InitialParameters, RunOptions, Trainer, settings_of};
@@ -29,22 +29,22 @@ use watch::Watch;
 /// Train a network on data of yours, or on what is built in
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  percept train resnet18                                    the built-in birds
-  percept train resnet18 --out run --resume                 go on where it was stopped or killed
-  percept train efficientnet-b0 --data photos --epochs 30   a folder a class, train/ and val/, or CUB-200-2011
+  percept train resnet18                                        the built-in birds
+  percept train resnet18 --out run --resume                     go on where it was stopped
+  percept train efficientnet-b0 --data photos --epochs 30       a folder a class, or CUB-200-2011
   percept train resnet18 --weights resnet18.pth --data photos --set freeze=layer1,layer2
-  percept train paco --study ablation                       what each term of PaCo-2's loss brings: 12 runs
-  percept train resnet50 --max-memory 450MiB --activations f16    more computing, less memory
+  percept train paco --study ablation                           what each term of its loss brings
+  percept train resnet50 --max-memory 450MiB --activations f16  more computing, less memory
   percept train resnet18 --config run.toml --set schedule.rate=0.05 --set optimiser.kind=adamw
 
 Settings of a run (TOML, or --set; the network's own, such as width, need no prefix):
-  epochs, batch, parts (a batch in so many parts, to save memory), activations, recompute, max_memory, size, seed, label_smoothing, clip_norm,
-  freeze (modules), evaluate_every (epochs), patience (evaluations), optimiser.kind (sgd: momentum, weight_decay, nesterov;
-  adamw: betas, eps, weight_decay), schedule.rate, schedule.warmup_epochs, schedule.decay.kind (constant,
-  cosine: floor, step: every_epochs, factor), augment.flip, augment.crop.scale, augment.jitter.brightness,
-  checkpoint.every_steps, checkpoint.every_seconds, checkpoint.keep_last, data.hold_out, data.birds.classes
+epochs, batch, parts (a batch in so many parts, to save memory), activations, recompute, max_memory, size, seed, label_smoothing, clip_norm, \
+freeze (modules), evaluate_every (epochs), patience (evaluations), optimiser.kind (sgd: momentum, weight_decay, nesterov; \
+adamw: betas, eps, weight_decay), schedule.rate, schedule.warmup_epochs, schedule.decay.kind (constant, \
+cosine: floor, step: every_epochs, factor), augment.flip, augment.crop.scale, augment.jitter.brightness, \
+checkpoint.every_steps, checkpoint.every_seconds, checkpoint.keep_last, data.hold_out, data.birds.classes
 
-The folder gets checkpoints (the newest and best.safetensors, which are weight files too), metrics.jsonl and its curves
+The folder gets checkpoints (the newest and best.safetensors, which are weight files too), metrics.jsonl and its curves \
 as a picture, curves.svg. `freeze=backbone,head.conv` leaves what is in these modules as it is. Ctrl-C saves and stops; a second one stops at once. A killed run resumes to the same bits, at any number of threads.")]
 pub struct Args {
     /// Network, as `percept models` lists them
@@ -221,10 +221,10 @@ fn describe(settled: &Settled, common: &Common) {
         .map(|[height, width]| format!(", at {height}x{width}"))
         .collect();
     common.note(format_args!(
-        "{}: {} parameters; {source}: {} classes, {} {samples} to train with, {} to test with{}; ready in {:.1} s",
+        "{}: {} parameters; {source}: {}, {} {samples} to train with, {} to test with{}; ready in {:.1} s",
         settled.model.name,
         settled.model.graph.parameter_count(),
-        data.training.classes().len(),
+        counted(data.training.classes().len(), "class"),
         data.training.len(),
         data.testing.len(),
         sizes.concat(),

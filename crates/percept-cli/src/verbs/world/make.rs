@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use percept_kernels::Cpu;
-use percept_report::bytes;
+use percept_report::{bytes, counted};
 use percept_world::{
     EgoExoConfig, MAX_SWEEPS, MakeOptions, MakeRoomsOptions, MakeSummary, RoomLayout, WorldConfig,
     WorldKind, make, make_rooms,
 };
 use serde_json::json;
 
-use super::{Kind, Size, WorldArgs, blame_world};
+use super::{Kind, Size, WorldArgs, blame_world, no_street};
 use crate::fail::{Fail, Result};
 use crate::options::Common;
 use crate::outcome::Outcome;
@@ -29,9 +29,9 @@ pub(super) struct MakeArgs {
     /// Sweeps that each frame can merge, the ones between keyframes included [default: 10, others than nuscenes: 1]
     #[arg(long, value_name = "N")]
     sweeps: Option<usize>,
-    /// Pictures of the street's cameras (nuscenes, places)
-    #[arg(long, value_name = "WxH", default_value = "704x256")]
-    size: Size,
+    /// Pictures of the street's cameras (nuscenes, places) [default: 704x256]
+    #[arg(long, value_name = "WxH")]
+    size: Option<Size>,
     /// Cameras to write: all, or channels such as CAM_FRONT,CAM_BACK [default: all for places, none for nuscenes]
     #[arg(long, value_name = "CHANNELS", value_delimiter = ',')]
     cameras: Vec<String>,
@@ -45,6 +45,12 @@ pub(super) struct MakeArgs {
     #[arg(long)]
     force: bool,
 }
+
+/// Pictures of the street's cameras where nobody says.
+const PICTURES: Size = Size {
+    width: 704,
+    height: 256,
+};
 
 #[derive(Clone, Copy, ValueEnum)]
 enum Layout {
@@ -60,6 +66,7 @@ pub(super) fn run(args: &MakeArgs, common: &Common, cpu: &Cpu) -> Result<Outcome
     })?;
     match args.world.kind {
         Kind::World(kind) => streets(args, kind, out, common, cpu),
+        Kind::EgoExo if args.size.is_some() => Err(no_street()),
         Kind::EgoExo => rooms(args, out, common, cpu),
     }
 }
@@ -89,7 +96,7 @@ fn streets(
             return Err(Fail::usage("--cameras: the semantickitti layout has none"));
         }
     };
-    let rig = || args.world.rig(args.size, &args.cameras);
+    let rig = || args.world.rig(args.size.unwrap_or(PICTURES), &args.cameras);
     let options = MakeOptions {
         config,
         frames,
@@ -106,15 +113,15 @@ fn streets(
     bar.finish_and_clear();
     let pictures = match summary.pictures {
         0 => String::new(),
-        count => format!("{count} pictures, "),
+        count => counted(count, "picture") + ", ",
     };
     let text = format!(
-        "{}: {} frames, {} clouds, {} points, {} boxes, {pictures}{}\n",
+        "{}: {}, {}, {}, {}, {pictures}{}\n",
         out.display(),
-        summary.frames,
-        summary.clouds,
-        summary.points,
-        summary.boxes,
+        counted(summary.frames, "frame"),
+        counted(summary.clouds, "cloud"),
+        counted(summary.points, "point"),
+        counted(summary.boxes, "box"),
         bytes(summary.bytes)
     );
     let record = json!({
@@ -146,11 +153,11 @@ fn rooms(args: &MakeArgs, out: PathBuf, common: &Common, cpu: &Cpu) -> Result<Ou
     let summary: MakeSummary = make_rooms(cpu, &options, done).map_err(blame_world)?;
     bar.finish_and_clear();
     let text = format!(
-        "{}: {} takes, {} pairs, {} masks, {}\n",
+        "{}: {}, {}, {}, {}\n",
         out.display(),
-        args.takes,
-        summary.frames,
-        summary.masks,
+        counted(args.takes, "take"),
+        counted(summary.frames, "pair"),
+        counted(summary.masks, "mask"),
         bytes(summary.bytes)
     );
     let record = json!({

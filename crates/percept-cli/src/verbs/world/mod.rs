@@ -167,6 +167,12 @@ pub fn run(args: &Args, common: &Common) -> Result<Outcome> {
     }
 }
 
+/// The error for pictures of a street where there is none.
+fn no_street() -> Fail {
+    Fail::usage("--size is of a street's pictures; egoexo has rooms")
+        .hint("--ego-size and --exo-size are of theirs")
+}
+
 fn blame_world(error: WorldError) -> Fail {
     match &error {
         WorldError::Exists { .. } => {
@@ -176,6 +182,8 @@ fn blame_world(error: WorldError) -> Fail {
             Fail::usage(&error).hint("name another folder, or remove it yourself")
         }
         WorldError::NoFrames
+        | WorldError::NoPasses
+        | WorldError::NoTakes
         | WorldError::Sweeps { .. }
         | WorldError::PictureSize { .. }
         | WorldError::Samples { .. }

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 
 use clap::ValueEnum;
-use percept_data::atomic::write_atomically;
 use percept_data::images::RgbImage;
 use percept_data::masks::Rle;
 use percept_data::points::{
@@ -14,18 +13,20 @@ use percept_picture::{
     BirdsEye, DrawnBox, DrawnMask, DrawnPoint, Mask, Overlay, Picture, Pixels, PointColours,
     Scanner, Tile, class_colours, draw_grid, draw_scan,
 };
+use percept_report::counted;
 use percept_world::{
     EgoExo, EgoExoConfig, EgoExoPair, MAX_SWEEPS, Sight, Weather, World, WorldConfig, WorldError,
     WorldKind,
 };
 use serde_json::json;
 
-use super::{Kind, Size, WorldArgs, blame_points, blame_world};
+use super::{Kind, Size, WorldArgs, blame_points, blame_world, no_street};
 use crate::fail::{Blame, Fail, Result};
-use crate::outcome::Outcome;
+use crate::options::parse_picture;
+use crate::outcome::{Outcome, write_picture};
 use crate::surround::{CameraPicture, SolidBox, camera_pictures, draw_around};
 
-/// Draw a frame as one PNG: bird's-eye view with boxes, the cameras around it or the range image; or a pair of a room
+/// Draw a frame as one picture: bird's-eye view with boxes, the cameras around it or the range image; or a pair of a room
 #[derive(clap::Args)]
 pub(super) struct ShowArgs {
     #[command(flatten)]
@@ -39,19 +40,25 @@ pub(super) struct ShowArgs {
     /// Sweeps to merge
     #[arg(long, value_name = "N", default_value_t = 1)]
     sweeps: usize,
-    /// Pictures of the street's cameras
-    #[arg(long, value_name = "WxH", default_value = "800x450")]
-    size: Size,
+    /// Pictures of the street's cameras [default: 800x450]
+    #[arg(long, value_name = "WxH")]
+    size: Option<Size>,
     /// Cameras to draw: all, or channels such as CAM_FRONT,CAM_BACK
     #[arg(long, value_name = "CHANNELS", value_delimiter = ',')]
     cameras: Vec<String>,
     /// Another weather than the frame's own
     #[arg(long, value_name = "WEATHER")]
     weather: Option<NamedWeather>,
-    /// Picture to write
-    #[arg(long, value_name = "FILE", default_value = "world.png")]
+    /// Picture to write, as .png or .svg
+    #[arg(long, value_name = "FILE", default_value = "world.png", value_parser = parse_picture)]
     image: PathBuf,
 }
+
+/// Pictures of the street's cameras where nobody says.
+const PICTURES: Size = Size {
+    width: 800,
+    height: 450,
+};
 
 #[derive(Clone, Copy, ValueEnum)]
 enum NamedWeather {
@@ -95,6 +102,7 @@ pub(super) fn run(args: &ShowArgs, cpu: &Cpu) -> Result<Outcome> {
             let (frame, pictures, title) = street(args, kind, cpu)?;
             write_frame(args, &frame, &pictures, &title)
         }
+        (None, Kind::EgoExo) if args.size.is_some() => Err(no_street()),
         (None, Kind::EgoExo) => write_pair(args, cpu),
     }
 }
@@ -110,7 +118,11 @@ fn street(
         ..args.world.street(kind)
     });
     if let Some(frames) = world.frames().filter(|frames| args.frame >= *frames) {
-        let message = format!("--frame {}: the passes have {frames} frames", args.frame);
+        let message = format!(
+            "--frame {}: the passes have {}",
+            args.frame,
+            counted(frames, "frame")
+        );
         return Err(Fail::usage(message));
     }
     let frame = world.frame(cpu, args.frame);
@@ -123,7 +135,9 @@ fn street(
     }
     let weather = args.weather.map(NamedWeather::weather);
     let weather = weather.unwrap_or_else(|| world.weather(args.frame));
-    let rig = args.world.rig(args.size, &args.cameras)?;
+    let rig = args
+        .world
+        .rig(args.size.unwrap_or(PICTURES), &args.cameras)?;
     let views = world.views_under(cpu, args.frame, &rig, &weather);
     let pictures = views.into_iter().map(|seen| CameraPicture {
         camera: seen.camera,
@@ -138,30 +152,23 @@ fn write_frame(
     pictures: &[CameraPicture],
     title: &str,
 ) -> Result<Outcome> {
-    write_picture(args, &draw(frame, pictures, title)?)?;
+    write_picture(&args.image, &draw(frame, pictures, title)?)?;
     let boxes = frame.boxes.as_ref().map(Vec::len);
-    let boxes_text = boxes.map_or("no boxes".to_owned(), |count| format!("{count} boxes"));
+    let boxes_text = boxes.map_or("no boxes".to_owned(), |count| counted(count, "box"));
     let cameras = match pictures.len() {
         0 => String::new(),
-        count => format!(", {count} cameras"),
+        count => format!(", {}", counted(count, "camera")),
     };
     let text = format!(
-        "{}: {} points, {boxes_text}{cameras}\n",
+        "{}: {}, {boxes_text}{cameras}\n",
         args.image.display(),
-        frame.points.len()
+        counted(frame.points.len(), "point")
     );
     let record = json!({
         "image": args.image.display().to_string(), "title": title, "points": frame.points.len(), "boxes": boxes,
         "cameras": pictures.len(),
     });
     Ok(Outcome::new(text, record))
-}
-
-fn write_picture(args: &ShowArgs, picture: &Picture) -> Result<()> {
-    let png = picture.to_png();
-    write_atomically(&args.image, |file| file.write_all(&png))
-        .map_err(|error| anyhow::anyhow!("{}: {error}", args.image.display()))
-        .bad_input()
 }
 
 /// Metres from the sensor to the edge of the bird's-eye view.
@@ -248,7 +255,7 @@ fn write_pair(args: &ShowArgs, cpu: &Cpu) -> Result<Outcome> {
         args.frame,
         pair.objects.len()
     );
-    write_picture(args, &draw_pair(&pair, &title)?)?;
+    write_picture(&args.image, &draw_pair(&pair, &title)?)?;
     let seen = pair
         .objects
         .iter()

@@ -134,7 +134,9 @@ fn samples_and_targets_that_do_not_fit_are_told() {
         inside("stripes.png"),
     );
     let (nowhere, empty) = (inside("nowhere/x.safetensors"), inside("empty"));
-    let cases: [(&[&str], i32, &[&str]); 6] = [
+    let taken = inside("taken.safetensors");
+    std::fs::create_dir(&taken).unwrap();
+    let cases: [(&[&str], i32, &[&str]); 7] = [
         (
             &["--calibrate", &notes, "--to", &to],
             3,
@@ -147,7 +149,8 @@ fn samples_and_targets_that_do_not_fit_are_told() {
         ),
         // The folder that is not there is told first.
         (&["--calibrate", &empty, "--to", &nowhere], 3, &["nowhere"]),
-        (&["--to", &empty], 3, &["empty", "directory"]),
+        (&["--to", &empty], 2, &["empty", "ends in .safetensors"]),
+        (&["--to", &taken], 3, &["taken", "directory"]),
         (&["--budget", "sqnr=many", "--to", &to], 2, &["sqnr=30dB"]),
         (&["--samples", "0", "--to", &to], 2, &["--samples"]),
     ];
