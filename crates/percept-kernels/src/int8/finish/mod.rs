@@ -180,12 +180,12 @@ fn filled_up(
 pub(super) struct Plain<'a> {
     pub(super) factors: &'a [f32],
     pub(super) bias: &'a [f32],
-    pub(super) output: PlainOutput<'a>,
+    pub(super) output: StraightOutput<'a>,
 }
 
-/// Where such results go, and the smallest of them.
+/// Where results of straight activations go, and the smallest of them.
 #[cfg(target_arch = "x86_64")]
-pub(super) enum PlainOutput<'a> {
+pub(super) enum StraightOutput<'a> {
     Floats {
         y: &'a SharedMut<'a, f32>,
         lowest: f32,
@@ -202,25 +202,35 @@ pub(super) enum PlainOutput<'a> {
 impl Finish<'_> {
     /// When that is all.
     pub(super) fn plain(&self) -> Option<Plain<'_>> {
-        let output = match (&self.output, self.activation) {
-            _ if self.residual.is_some() => return None,
-            // A ReLU is in the lowest byte already.
-            (SharedOutput::Bytes(y, scale, lowest), Activation::Identity) => PlainOutput::Bytes {
-                y,
-                per_unit: 1.0 / scale.scale,
-                lowest: *lowest,
-            },
-            (SharedOutput::Floats(y), Activation::Identity) => PlainOutput::Floats {
-                y,
-                lowest: f32::NEG_INFINITY,
-            },
-            (SharedOutput::Floats(y), Activation::Relu) => PlainOutput::Floats { y, lowest: 0.0 },
-            _ => return None,
-        };
+        if self.residual.is_some() {
+            return None;
+        }
         Some(Plain {
             factors: &self.factors,
             bias: &self.bias,
-            output,
+            output: self.straight()?,
+        })
+    }
+
+    /// When the activation is none or a ReLU.
+    fn straight(&self) -> Option<StraightOutput<'_>> {
+        Some(match (&self.output, self.activation) {
+            // A ReLU is in the lowest byte already.
+            (SharedOutput::Bytes(y, scale, lowest), Activation::Identity) => {
+                StraightOutput::Bytes {
+                    y,
+                    per_unit: 1.0 / scale.scale,
+                    lowest: *lowest,
+                }
+            }
+            (SharedOutput::Floats(y), Activation::Identity) => StraightOutput::Floats {
+                y,
+                lowest: f32::NEG_INFINITY,
+            },
+            (SharedOutput::Floats(y), Activation::Relu) => {
+                StraightOutput::Floats { y, lowest: 0.0 }
+            }
+            _ => return None,
         })
     }
 }

@@ -7,8 +7,7 @@ use std::mem::MaybeUninit;
 
 use super::tile::PixelRun;
 use super::vectors::{Addition, Bytes, LANES, Nothing, Place, Product, Scales, mask, quads_of};
-use super::{Addend, Finish, SharedOutput};
-use crate::activation::Activation;
+use super::{Addend, Finish, StraightOutput};
 use crate::aligned::SharedMut;
 use crate::int8::tile::vnni::wide::products;
 use crate::int8::tile::{FEW_PIXELS, GroupSums, Panel, TILE_GROUPS, TILE_ROWS, TileRows};
@@ -48,8 +47,11 @@ impl Finish<'_> {
         channels: usize,
         out_pixels: usize,
     ) -> Option<RegisterTile<'_>> {
-        let (SharedOutput::Bytes(y, scale, lowest), Activation::Identity) =
-            (&self.output, self.activation)
+        let StraightOutput::Bytes {
+            y,
+            per_unit,
+            lowest,
+        } = self.straight()?
         else {
             return None;
         };
@@ -72,8 +74,8 @@ impl Finish<'_> {
             sample_bytes: 4 * channels.div_ceil(4) * out_pixels,
             group_bytes: 4 * out_pixels,
             start: channel / 4 * 4 * out_pixels,
-            per_unit: 1.0 / scale.scale,
-            lowest: *lowest,
+            per_unit,
+            lowest,
         })
     }
 }
@@ -98,9 +100,17 @@ impl RegisterTile<'_> {
         if panel.pixels <= FEW_PIXELS || runs.len() > 1 && panel.pixels <= 2 * LANES {
             return false;
         }
-        let first = self.start + runs.first().map_or(0, |&run| self.offset(run));
-        let last = runs.last().map_or(0, |&run| self.offset(run) + 4 * run.len);
-        let end = self.start + last + (self.rows.groups - 1) * self.group_bytes;
+        let (Some(&run), Some(&last)) = (runs.first(), runs.last()) else {
+            return false;
+        };
+        assert_eq!(
+            last.column + last.len,
+            panel.pixels,
+            "runs that are the panel"
+        );
+        let first = self.start + self.offset(run);
+        let last = self.start + self.offset(last) + 4 * last.len;
+        let end = last + (self.rows.groups - 1) * self.group_bytes;
         assert!(first <= end && end <= self.y.len());
         let y = self.y.as_mut_ptr().wrapping_add(first);
         let to = Target {

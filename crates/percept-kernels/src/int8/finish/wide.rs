@@ -6,9 +6,7 @@ use super::tile::{FinishTile, PixelRun};
 use super::vectors::{
     Addition, Bytes, Floats, LANES, Nothing, Place, Product, Scales, load, mask, quads_of,
 };
-use super::{Addend, SharedOutput};
-use crate::activation::Activation;
-use crate::aligned::SharedMut;
+use super::{Addend, StraightOutput};
 use crate::int8::tile::{TILE_PIXELS, TILE_ROWS};
 
 /// Finishes a tile, unless its activation is curved or a sum of two is wanted as floats: then nothing is done, and the answer is false.
@@ -18,19 +16,8 @@ use crate::int8::tile::{TILE_PIXELS, TILE_ROWS};
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(super) unsafe fn finish(tile: &FinishTile<'_>) -> bool {
     let finish = tile.finish;
-    let results = match (&finish.output, finish.activation) {
-        // A ReLU is in the lowest byte already.
-        (SharedOutput::Bytes(y, scale, lowest), Activation::Identity) => Results::Bytes {
-            y,
-            per_unit: 1.0 / scale.scale,
-            lowest: *lowest,
-        },
-        (SharedOutput::Floats(y), Activation::Identity) => Results::Floats {
-            y,
-            lowest: f32::NEG_INFINITY,
-        },
-        (SharedOutput::Floats(y), Activation::Relu) => Results::Floats { y, lowest: 0.0 },
-        _ => return false,
+    let Some(results) = finish.straight() else {
+        return false;
     };
     let scales = |factors, bias| Scales::of(tile.channel, tile.sums.len(), factors, bias);
     let own = scales(&finish.factors, &finish.bias);
@@ -74,20 +61,6 @@ pub(super) unsafe fn finish(tile: &FinishTile<'_>) -> bool {
     true
 }
 
-/// Where results go, and the smallest of them.
-enum Results<'a> {
-    Bytes {
-        y: &'a SharedMut<'a, i8>,
-        /// Steps to the unit.
-        per_unit: f32,
-        lowest: f32,
-    },
-    Floats {
-        y: &'a SharedMut<'a, f32>,
-        lowest: f32,
-    },
-}
-
 /// A run of a tile's pixels.
 struct Part<'a> {
     tile: &'a FinishTile<'a>,
@@ -118,9 +91,9 @@ impl Part<'_> {
 
     #[inline]
     #[target_feature(enable = "avx512f,avx512bw")]
-    fn finish(&self, results: &Results<'_>, added: impl Addition) {
+    fn finish(&self, results: &StraightOutput<'_>, added: impl Addition) {
         match *results {
-            Results::Bytes {
+            StraightOutput::Bytes {
                 y,
                 per_unit,
                 lowest,
@@ -139,7 +112,7 @@ impl Part<'_> {
                     }
                 });
             }
-            Results::Floats { y, lowest } => {
+            StraightOutput::Floats { y, lowest } => {
                 let places = self.float_places();
                 assert!(places.end <= y.len());
                 let y = y.as_mut_ptr().wrapping_add(places.start);

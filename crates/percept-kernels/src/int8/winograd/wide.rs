@@ -6,7 +6,7 @@ use super::input::{self, Source, TransformInput, Words, transform_lines};
 use super::output::TransformOutput;
 use super::{POSITIONS, SPAN, TILE, position_stride};
 use crate::aligned::LINE_BYTES;
-use crate::int8::finish::{Plain, PlainOutput};
+use crate::int8::finish::{Plain, StraightOutput};
 use crate::int8::scale::LARGEST;
 use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN};
 
@@ -320,7 +320,7 @@ pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Pla
     let work = &work;
     let mut line = Line([0; TILE * WORD_COLUMNS]);
     match plain.output {
-        PlainOutput::Floats { y, lowest } => {
+        StraightOutput::Floats { y, lowest } => {
             let lowest = _mm512_set1_ps(lowest);
             let count = TILE_ROWS.min(channels - work.channel);
             for (channel, row) in (0..count * TILE).map(|at| (at / TILE, at % TILE)) {
@@ -342,7 +342,7 @@ pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Pla
                 }
             }
         }
-        PlainOutput::Bytes {
+        StraightOutput::Bytes {
             y,
             per_unit,
             lowest,
