@@ -214,8 +214,7 @@ impl Job<'_> {
             if !is_gathered {
                 self.gather(cpu, group, &panels, gathered);
             }
-            let (sums, _) = bytemuck::cast_slice_mut(sums).as_chunks_mut();
-            let sums: &mut [TileSums; 2] = (&mut sums[..2]).try_into().expect("both terms' sums");
+            let sums = bytemuck::from_bytes_mut(bytemuck::cast_slice_mut(sums));
             let rows = row_blocks.range(row_block);
             self.multiply(cpu, group, rows, &panels, gathered, sums);
         });
