@@ -31,27 +31,23 @@ impl ByteScale {
 
     /// The byte of a number: the nearest one, the even one of two; the smallest one for NaN.
     pub fn quantize(self, x: f32) -> i8 {
-        let steps = (x * (1.0 / self.scale)).max(self.lowest()).min(LARGEST);
+        let steps = (x * self.per_unit()).max(self.lowest()).min(LARGEST);
         steps.round_ties_even() as i8
+    }
+
+    /// Steps to the unit.
+    pub(super) fn per_unit(self) -> f32 {
+        1.0 / self.scale
     }
 
     /// For vectors.
     #[inline(always)]
     pub(super) fn steps<S: Simd>(self, s: S) -> Steps<S> {
-        self.steps_from(s, self.lowest())
-    }
-
-    /// For vectors, with another smallest byte.
-    #[inline(always)]
-    pub(super) fn steps_from<S: Simd>(self, s: S, lowest: f32) -> Steps<S> {
-        Steps {
-            per_unit: s.splat(1.0 / self.scale),
-            lowest: s.splat(lowest),
-        }
+        Steps::new(s, self.per_unit(), self.lowest())
     }
 }
 
-/// A [`ByteScale`] in vectors.
+/// The way from numbers to bytes, in vectors.
 #[derive(Clone, Copy)]
 pub(super) struct Steps<S: Simd> {
     per_unit: S::V,
@@ -59,11 +55,22 @@ pub(super) struct Steps<S: Simd> {
 }
 
 impl<S: Simd> Steps<S> {
+    #[inline(always)]
+    pub(super) fn new(s: S, per_unit: f32, lowest: f32) -> Self {
+        let [per_unit, lowest] = [per_unit, lowest].map(|x| s.splat(x));
+        Steps { per_unit, lowest }
+    }
+
     /// Numbers in steps, cut off at the ends but not rounded yet.
     #[inline(always)]
     pub(super) fn of(self, s: S, x: S::V) -> S::V {
+        self.cut_off(s, s.mul(x, self.per_unit))
+    }
+
+    /// Steps, cut off at the ends.
+    #[inline(always)]
+    pub(super) fn cut_off(self, s: S, steps: S::V) -> S::V {
         // `max` and `min` give their second operand where the first is NaN.
-        let steps = s.max(s.mul(x, self.per_unit), self.lowest);
-        s.min(steps, s.splat(LARGEST))
+        s.min(s.max(steps, self.lowest), s.splat(LARGEST))
     }
 }

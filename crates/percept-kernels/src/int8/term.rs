@@ -250,7 +250,11 @@ mod tests {
         let [x, second_x] = [input(3, shape, signed[0]), input(4, &second, signed[1])];
         let [x, second_x] = [&x, &second_x].map(|x| bytemuck::cast_slice::<f32, i8>(x));
         let bias = [5, 6].map(|seed| numbers(seed, shape.out_channels));
-        let step = ByteScale::reaching(3.0, activation != Activation::Relu);
+        // A power of two, so that sums in steps and in units have the same digits.
+        let step = ByteScale {
+            scale: 1.0 / 32.0,
+            signed: activation != Activation::Relu,
+        };
         let byte_len = map_len(shape.batch, shape.out_channels, shape.out_pixels());
         for (isa, threads) in Isa::available_for_bytes()
             .into_iter()

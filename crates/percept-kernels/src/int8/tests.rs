@@ -120,22 +120,40 @@ fn check(
         signed: extras.activation != Activation::Relu,
     };
     for bytes in [false, true] {
-        let added = |index: usize| match (extras.residual, bytes) {
+        let added = |index: usize, unit: f32| match (extras.residual, bytes) {
             (false, _) => None,
-            (true, false) => Some(float_residual[index]),
-            (true, true) => Some(f32::from(byte_residual.bytes()[place(index)]) * RESIDUAL_SCALE),
+            (true, false) => Some(float_residual[index] * unit),
+            (true, true) => {
+                let added = f32::from(byte_residual.bytes()[place(index)]);
+                Some(added * (RESIDUAL_SCALE * unit))
+            }
         };
-        let expected: Vec<f32> = sums
-            .iter()
-            .enumerate()
-            .map(|(index, &sum)| {
+        // Bytes behind a straight activation count in steps all the way.
+        let expected = |unit: f32| -> Vec<f32> {
+            let finished = sums.iter().enumerate().map(|(index, &sum)| {
                 let channel = channel(index);
                 let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
-                let value = sum as f32 * (scales[channel] * INPUT_SCALE) + bias;
-                let value = added(index).map_or(value, |added| value + added);
+                let value = sum as f32 * (scales[channel] * INPUT_SCALE * unit) + bias * unit;
+                let value = added(index, unit).map_or(value, |added| value + added);
                 extras.activation.scalar(value)
-            })
-            .collect();
+            });
+            finished.collect()
+        };
+        let floats_expected = expected(1.0);
+        let bytes_expected: Vec<i8> = match extras.activation {
+            Activation::LeakyRelu(_) => {
+                let values = floats_expected.iter();
+                values.map(|&value| output_scale.quantize(value)).collect()
+            }
+            _ => {
+                let steps = expected(1.0 / output_scale.scale).into_iter();
+                let step = ByteScale {
+                    scale: 1.0,
+                    ..output_scale
+                };
+                steps.map(|steps| step.quantize(steps)).collect()
+            }
+        };
         let epilogue = ByteEpilogue {
             input_scale: INPUT_SCALE,
             bias: bias.as_deref(),
@@ -150,14 +168,14 @@ fn check(
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
                 let mut floats = vec![f32::NAN; sums.len()];
                 layer(&cpu, epilogue, ByteOutput::Floats(&mut floats));
-                assert_eq!(floats, expected, "{isa}, {threads} threads, {extras:?}");
+                assert_eq!(floats, floats_expected, "{isa}, {threads} threads, {extras:?}");
                 let mut quads = Aligned::new(byte_len);
                 let output = ByteOutput::Bytes(quads.bytes_mut(), output_scale);
                 layer(&cpu, epilogue, output);
-                for (index, &value) in expected.iter().enumerate() {
-                    let (got, wanted) = (quads.bytes()[place(index)], output_scale.quantize(value));
+                for (index, &wanted) in bytes_expected.iter().enumerate() {
                     assert_eq!(
-                        got, wanted,
+                        quads.bytes()[place(index)],
+                        wanted,
                         "{isa}, {threads} threads, {extras:?} at {index}"
                     );
                 }

@@ -2,6 +2,7 @@
 
 use super::{Addend, Finish, SharedOutput};
 use crate::activation::Activation;
+use crate::int8::scale::Steps;
 use crate::int8::tile::TILE_ROWS;
 use crate::simd::{LANES, Simd};
 
@@ -23,7 +24,7 @@ impl Finish<'_> {
                     .wrapping_add(channel * out_pixels)
                     .cast_const(),
             ),
-            SharedOutput::Bytes(..) => None,
+            SharedOutput::Bytes { .. } => None,
         }
     }
 
@@ -57,6 +58,7 @@ impl Finish<'_> {
         match self.residual {
             Some(Addend::Floats(residual)) => {
                 let mut added = [[[0.0; LANES]; TILE_ROWS]; 4];
+                let unit = s.splat(self.unit);
                 for (tile, &TileRun { sample, pixel, len }) in runs.iter().enumerate() {
                     for i in 0..count {
                         let from = &residual[plane(sample, i, pixel)..][..len];
@@ -67,7 +69,8 @@ impl Finish<'_> {
                 }
                 for column in 0..4 {
                     for i in 0..count {
-                        values[column][i] = s.add(values[column][i], s.vector(added[column][i]));
+                        let added = s.mul(s.vector(added[column][i]), unit);
+                        values[column][i] = s.add(values[column][i], added);
                     }
                 }
             }
@@ -111,8 +114,12 @@ impl Finish<'_> {
                     }
                 }
             }
-            SharedOutput::Bytes(y, scale, lowest) => {
-                let steps = scale.steps_from(s, *lowest);
+            SharedOutput::Bytes {
+                y,
+                per_unit,
+                lowest,
+            } => {
+                let steps = Steps::new(s, *per_unit, *lowest);
                 let mut columns = [[[0; 4]; LANES]; 4];
                 for column in 0..4 {
                     for i in 0..TILE_ROWS {

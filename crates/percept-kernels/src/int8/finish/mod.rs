@@ -97,8 +97,13 @@ impl ByteEpilogue<'_> {
 /// An output that parallel blocks write disjoint parts of.
 enum SharedOutput<'a> {
     Floats(SharedMut<'a, f32>),
-    /// With the smallest byte that the activation leaves.
-    Bytes(SharedMut<'a, i8>, ByteScale, f32),
+    Bytes {
+        y: SharedMut<'a, i8>,
+        /// What numbers are multiplied by at the end: steps to the unit, or 1 where they were counted in steps all the way.
+        per_unit: f32,
+        /// The smallest byte that the activation leaves.
+        lowest: f32,
+    },
 }
 
 /// How sums become results, for one call.
@@ -110,6 +115,11 @@ pub(super) struct Finish<'a> {
     residual: Option<Addend<'a>>,
     /// Factors and biases of a second product's sums, filled up too.
     added: Option<[Vec<f32>; 2]>,
+    /// What all of these were multiplied by, and floats that are added have to be. Bytes behind a straight activation are counted in steps
+    /// from the start, so that nothing is left to multiply at the end; else it is 1.
+    unit: f32,
+    /// Whether no sums whatever can become numbers beyond the integers of 32 bits.
+    fits_integers: bool,
     activation: Activation,
     output: SharedOutput<'a>,
 }
@@ -122,26 +132,54 @@ impl<'a> Finish<'a> {
         together: usize,
         output: ByteOutput<'a>,
     ) -> Self {
-        let [factors, bias] = filled_up(epilogue.input_scale, scales, epilogue.bias, together);
-        // Bytes are cut off anyway: a ReLU is where.
-        let (activation, output) = match (epilogue.activation, output) {
-            (activation, ByteOutput::Floats(y)) => {
-                (activation, SharedOutput::Floats(SharedMut::new(y)))
+        let mut activation = epilogue.activation;
+        let (unit, output) = match output {
+            ByteOutput::Floats(y) => (1.0, SharedOutput::Floats(SharedMut::new(y))),
+            ByteOutput::Bytes(y, scale) => {
+                let lowest = match activation {
+                    Activation::Relu => 0.0,
+                    _ => scale.lowest(),
+                };
+                // Bytes are cut off anyway: a ReLU is where.
+                if activation == Activation::Relu {
+                    activation = Activation::Identity;
+                }
+                let (unit, per_unit) = match activation {
+                    Activation::Identity => (scale.per_unit(), 1.0),
+                    _ => (1.0, scale.per_unit()),
+                };
+                let y = SharedMut::new(y);
+                let output = SharedOutput::Bytes {
+                    y,
+                    per_unit,
+                    lowest,
+                };
+                (unit, output)
             }
-            (Activation::Relu, ByteOutput::Bytes(y, scale)) => (
-                Activation::Identity,
-                SharedOutput::Bytes(SharedMut::new(y), scale, 0.0),
-            ),
-            (activation, ByteOutput::Bytes(y, scale)) => (
-                activation,
-                SharedOutput::Bytes(SharedMut::new(y), scale, scale.lowest()),
-            ),
+        };
+        let residual = epilogue.residual.map(|residual| match residual {
+            Addend::Bytes(bytes, scale) => Addend::Bytes(bytes, scale * unit),
+            floats => floats,
+        });
+        let [factors, bias] = filled_up(
+            unit,
+            epilogue.input_scale,
+            scales,
+            epilogue.bias,
+            together,
+        );
+        let residual_fits = match residual {
+            None => true,
+            Some(Addend::Bytes(_, scale)) => scale.abs() < (1 << 21) as f32,
+            Some(Addend::Floats(_)) => false,
         };
         Finish {
+            fits_integers: residual_fits && fit_integers(&factors, &bias),
             factors,
             bias,
-            residual: epilogue.residual,
+            residual,
             added: None,
+            unit,
             activation,
             output,
         }
@@ -155,24 +193,36 @@ impl<'a> Finish<'a> {
         bias: Option<&[f32]>,
         together: usize,
     ) -> Self {
-        let added = Some(filled_up(input_scale, scales, bias, together));
-        Finish { added, ..self }
+        let [factors, bias] = filled_up(self.unit, input_scale, scales, bias, together);
+        Finish {
+            fits_integers: self.fits_integers && fit_integers(&factors, &bias),
+            added: Some([factors, bias]),
+            ..self
+        }
     }
 }
 
-/// Factors and biases of all channels, filled up with zeros.
+/// Factors and biases of all channels in this unit, filled up with zeros.
 fn filled_up(
+    unit: f32,
     input_scale: f32,
     scales: &[f32],
     bias: Option<&[f32]>,
     together: usize,
 ) -> [Vec<f32>; 2] {
     let len = scales.len().next_multiple_of(together);
-    let mut factors: Vec<f32> = scales.iter().map(|scale| scale * input_scale).collect();
+    let factors = scales.iter().map(|scale| scale * input_scale * unit);
+    let bias = bias.unwrap_or(&[]).iter().map(|bias| bias * unit);
+    let [mut factors, mut bias]: [Vec<f32>; 2] = [factors.collect(), bias.collect()];
     factors.resize(len, 0.0);
-    let mut bias = bias.unwrap_or(&[]).to_vec();
     bias.resize(len, 0.0);
     [factors, bias]
+}
+
+/// Whether products stay below 2^29 + 2^28, so that two of them and a residual of as many steps fit integers of 32 bits: their sums do.
+fn fit_integers(factors: &[f32], bias: &[f32]) -> bool {
+    let factors_fit = factors.iter().all(|factor| factor.abs() < 0.25);
+    factors_fit && bias.iter().all(|bias| bias.abs() < (1 << 28) as f32)
 }
 
 /// What is left to do where nothing is added and no curved activation applied.
@@ -190,10 +240,9 @@ pub(super) enum StraightOutput<'a> {
         y: &'a SharedMut<'a, f32>,
         lowest: f32,
     },
+    /// Counted in steps.
     Bytes {
         y: &'a SharedMut<'a, i8>,
-        /// Steps to the unit.
-        per_unit: f32,
         lowest: f32,
     },
 }
@@ -216,12 +265,8 @@ impl Finish<'_> {
     fn straight(&self) -> Option<StraightOutput<'_>> {
         Some(match (&self.output, self.activation) {
             // A ReLU is in the lowest byte already.
-            (SharedOutput::Bytes(y, scale, lowest), Activation::Identity) => {
-                StraightOutput::Bytes {
-                    y,
-                    per_unit: 1.0 / scale.scale,
-                    lowest: *lowest,
-                }
+            (SharedOutput::Bytes { y, lowest, .. }, Activation::Identity) => {
+                StraightOutput::Bytes { y, lowest: *lowest }
             }
             (SharedOutput::Floats(y), Activation::Identity) => StraightOutput::Floats {
                 y,

@@ -23,10 +23,8 @@ pub(in crate::int8) struct RegisterTile<'a> {
     group_bytes: usize,
     /// The first channel's place in the first sample.
     start: usize,
-    /// Steps to the unit.
-    per_unit: f32,
     /// The smallest byte.
-    lowest: f32,
+    lowest: i8,
 }
 
 /// What is added before the activation.
@@ -39,7 +37,8 @@ enum Added<'a> {
 }
 
 impl Finish<'_> {
-    /// For rows of one product or of two, when results are bytes behind a straight activation and no floats are added.
+    /// For rows of one product or of two, when results are bytes behind a straight activation, no floats are added, and all that can come
+    /// out fits an integer.
     pub(in crate::int8) fn in_registers(
         &self,
         weights: [Option<TileRows>; 2],
@@ -47,14 +46,12 @@ impl Finish<'_> {
         channels: usize,
         out_pixels: usize,
     ) -> Option<RegisterTile<'_>> {
-        let StraightOutput::Bytes {
-            y,
-            per_unit,
-            lowest,
-        } = self.straight()?
-        else {
+        let StraightOutput::Bytes { y, lowest } = self.straight()? else {
             return None;
         };
+        if !self.fits_integers {
+            return None;
+        }
         let rows = weights[0]?;
         let scales = |factors, bias| Scales::of(channel, rows.groups, factors, bias);
         let added = match (&self.added, weights[1], self.residual) {
@@ -74,8 +71,7 @@ impl Finish<'_> {
             sample_bytes: 4 * channels.div_ceil(4) * out_pixels,
             group_bytes: 4 * out_pixels,
             start: channel / 4 * 4 * out_pixels,
-            per_unit,
-            lowest,
+            lowest: lowest as i8,
         })
     }
 }
@@ -115,6 +111,10 @@ impl RegisterTile<'_> {
         let y = self.y.as_mut_ptr().wrapping_add(first);
         let to = Target {
             tile: self,
+            rows: self.rows,
+            scales: self.scales,
+            group_bytes: self.group_bytes,
+            lowest: self.lowest,
             panel,
             runs,
             y,
@@ -154,6 +154,11 @@ impl RegisterTile<'_> {
 #[derive(Clone, Copy)]
 struct Target<'a> {
     tile: &'a RegisterTile<'a>,
+    // Copies of what is in the tile, which bytes that are written might overwrite for all that a compiler knows.
+    rows: TileRows,
+    scales: Scales,
+    group_bytes: usize,
+    lowest: i8,
     panel: Panel,
     /// What it consists of, in order.
     runs: &'a [PixelRun],
@@ -167,7 +172,7 @@ impl Target<'_> {
         let vectors = self.panel.pixels.div_ceil(LANES);
         // SAFETY: passed on from the caller.
         unsafe {
-            match (self.tile.rows.groups, vectors, self.runs.len()) {
+            match (self.rows.groups, vectors, self.runs.len()) {
                 (1, 1, 1) => self.sized::<1, 1>(added),
                 (1, 2, 1) => self.sized::<1, 2>(added),
                 (1, _, 1) => self.sized::<1, 3>(added),
@@ -183,7 +188,7 @@ impl Target<'_> {
     /// A panel of one run. Groups are spelled out, because sums stay in registers only where no loop counts them.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(self, added: impl Addition) {
-        let rows = &self.tile.rows;
+        let rows = self.rows;
         // SAFETY: passed on from the caller.
         unsafe {
             let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, self.panel, rows.start);
@@ -197,7 +202,7 @@ impl Target<'_> {
     /// A panel that lies across samples.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn across<const GROUPS: usize>(self, added: impl Addition) {
-        let rows = &self.tile.rows;
+        let rows = self.rows;
         // SAFETY: passed on from the caller.
         unsafe {
             let sums = products::<GROUPS, 3>(rows.depth, rows.a, self.panel, rows.start);
@@ -267,12 +272,11 @@ impl Target<'_> {
 
     #[inline(always)]
     unsafe fn vector(self, place: Place, sums: [__m512i; TILE_ROWS], added: impl Addition) {
-        let tile = self.tile;
         // SAFETY: passed on from the caller.
         unsafe {
-            let values = added.add(place, tile.scales.apply(place.group, sums));
-            let quads = quads_of(values, tile.per_unit, tile.lowest);
-            let to = self.y.wrapping_add(place.group * tile.group_bytes);
+            let steps = added.add(place, self.scales.apply(place.group, sums));
+            let quads = quads_of(steps, self.lowest);
+            let to = self.y.wrapping_add(place.group * self.group_bytes);
             let to = to.wrapping_offset(4 * place.pixel);
             _mm512_mask_storeu_epi32(to.cast(), place.mask, quads);
         }

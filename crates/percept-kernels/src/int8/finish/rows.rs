@@ -51,7 +51,7 @@ impl Kernel for FinishRows<'_> {
                 match finish.residual {
                     Some(Addend::Floats(residual)) => {
                         let residual = &residual[float_place..][..n];
-                        value = s.add(value, s.read(residual));
+                        value = s.add(value, s.mul(s.read(residual), s.splat(finish.unit)));
                     }
                     Some(Addend::Bytes(residual, scale)) => {
                         let bytes = read_bytes(&residual[byte_place..][..n]);
@@ -68,8 +68,12 @@ impl Kernel for FinishRows<'_> {
                         let y = unsafe { y.slice(float_place..float_place + n) };
                         s.write(y, value);
                     }
-                    SharedOutput::Bytes(y, scale, lowest) => {
-                        let steps: Steps<S> = scale.steps_from(s, *lowest);
+                    SharedOutput::Bytes {
+                        y,
+                        per_unit,
+                        lowest,
+                    } => {
+                        let steps = Steps::new(s, *per_unit, *lowest);
                         let bytes = s.to_bytes(steps.of(s, value));
                         // The last quad is filled up with zeros.
                         let whole = if at + n == width { byte_width - at } else { n };

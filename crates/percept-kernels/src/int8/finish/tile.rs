@@ -10,6 +10,7 @@ use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::int8::has_wide;
+use crate::int8::scale::Steps;
 use crate::int8::tile::{GroupSums, SUM_ROW, TILE_PIXELS, TILE_ROWS};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd, prefetch_write};
@@ -195,7 +196,12 @@ impl Group<'_> {
     #[inline(always)]
     fn finish_plain<S: Simd>(&self, s: S) -> usize {
         let finish = self.finish;
-        let SharedOutput::Bytes(y, scale, lowest) = &finish.output else {
+        let SharedOutput::Bytes {
+            y,
+            per_unit,
+            lowest,
+        } = &finish.output
+        else {
             return 0;
         };
         let residual = match finish.residual {
@@ -209,7 +215,7 @@ impl Group<'_> {
         }
         let start = 4 * self.quad_place();
         let (factors, bias) = (self.splat(s, &finish.factors), self.splat(s, &finish.bias));
-        let steps = scale.steps_from(s, *lowest);
+        let steps = Steps::new(s, *per_unit, *lowest);
         // SAFETY: blocks have their own pixels or channels.
         let y = unsafe { y.slice(start..start + 4 * whole) };
         let (y, _) = y.as_chunks_mut::<{ 4 * LANES }>();
@@ -223,7 +229,7 @@ impl Group<'_> {
                 for (at, y) in y.iter_mut().enumerate() {
                     let mut values = [s.splat(0.0); TILE_ROWS];
                     for i in 0..TILE_ROWS {
-                        values[i] = steps.of(s, s.add(s.mul(sum(i, at), factors[i]), bias[i]));
+                        values[i] = steps.cut_off(s, s.add(s.mul(sum(i, at), factors[i]), bias[i]));
                     }
                     *y = bytemuck::cast(s.to_quads(values));
                 }
@@ -236,7 +242,7 @@ impl Group<'_> {
                     let mut values = s.widen_quads(bytemuck::cast(*residual));
                     for i in 0..TILE_ROWS {
                         let own = s.add(s.mul(sum(i, at), factors[i]), bias[i]);
-                        values[i] = steps.of(s, s.add(own, s.mul(values[i], scale)));
+                        values[i] = steps.cut_off(s, s.add(own, s.mul(values[i], scale)));
                     }
                     *y = bytemuck::cast(s.to_quads(values));
                 }
@@ -276,7 +282,8 @@ impl Group<'_> {
                 Some(Addend::Floats(residual)) => {
                     for i in 0..count {
                         let residual = &residual[self.plane(i) + done..][..n];
-                        values[i] = s.add(values[i], s.read(residual));
+                        let residual = s.mul(s.read(residual), s.splat(finish.unit));
+                        values[i] = s.add(values[i], residual);
                     }
                 }
                 Some(Addend::Bytes(residual, scale)) => {
@@ -302,8 +309,12 @@ impl Group<'_> {
                         s.write(unsafe { y.slice(start..start + n) }, values[i]);
                     }
                 }
-                SharedOutput::Bytes(y, scale, lowest) => {
-                    let steps = scale.steps_from(s, *lowest);
+                SharedOutput::Bytes {
+                    y,
+                    per_unit,
+                    lowest,
+                } => {
+                    let steps = Steps::new(s, *per_unit, *lowest);
                     for i in 0..TILE_ROWS {
                         values[i] = steps.of(s, values[i]);
                     }

@@ -119,9 +119,10 @@ impl Addition for Bytes {
             let from = self.bytes.wrapping_add(place.group * self.group_bytes);
             let from = from.wrapping_offset(4 * place.pixel);
             let quads = _mm512_maskz_loadu_epi32(place.mask, from.cast());
-            let added = widen(quads);
+            let added = widen_to_top(quads);
             for i in 0..TILE_ROWS {
-                let added = _mm512_mul_ps(added[i], _mm512_set1_ps(self.scale));
+                // The same as the byte times the scale: powers of two change no digits.
+                let added = _mm512_mul_ps(added[i], _mm512_set1_ps(self.scale / TOP));
                 values[i] = _mm512_add_ps(values[i], added);
             }
         }
@@ -153,6 +154,8 @@ impl Addition for Product {
 /// Floats that lie as maps do.
 #[derive(Clone, Copy)]
 pub(super) struct Floats {
+    /// What they are multiplied by.
+    pub(super) unit: f32,
     /// Those of the run's first channel.
     pub(super) floats: *const f32,
     /// Pixels of a channel.
@@ -171,6 +174,7 @@ impl Addition for Floats {
                 let from = self.floats.add((first + i) * self.plane);
                 let from = from.wrapping_offset(place.pixel);
                 let added = _mm512_maskz_loadu_ps(place.mask, from);
+                let added = _mm512_mul_ps(added, _mm512_set1_ps(self.unit));
                 values[i] = _mm512_add_ps(values[i], added);
             }
         }
@@ -178,37 +182,48 @@ impl Addition for Floats {
     }
 }
 
-/// Vector j from bytes j of 16 quads.
+/// What bytes are multiplied by that were widened to the top of their integers.
+const TOP: f32 = (1 << 24) as f32;
+
+/// Vector j from bytes j of 16 quads, times [`TOP`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn widen(quads: __m512i) -> [__m512; TILE_ROWS] {
-    let highest = [
-        _mm512_slli_epi32::<24>(quads),
-        _mm512_slli_epi32::<16>(quads),
-        _mm512_slli_epi32::<8>(quads),
-        quads,
-    ];
+fn widen_to_top(quads: __m512i) -> [__m512; TILE_ROWS] {
     let mut vectors = [_mm512_setzero_ps(); TILE_ROWS];
     for i in 0..TILE_ROWS {
-        vectors[i] = _mm512_cvtepi32_ps(_mm512_srai_epi32::<24>(highest[i]));
+        // Byte i of each quad to its top; what is negative here leaves zeros.
+        let i = i as i32;
+        let top = |quad: i32| ((4 * quad + i) << 24) | 0x80_8080;
+        let order = _mm512_broadcast_i32x4(_mm_setr_epi32(top(0), top(1), top(2), top(3)));
+        vectors[i as usize] = _mm512_cvtepi32_ps(_mm512_shuffle_epi8(quads, order));
     }
     vectors
 }
 
-/// 16 quads of the steps nearest to these numbers.
+/// Numbers cut off at the largest byte.
+#[inline]
+#[target_feature(enable = "avx512f")]
+pub(super) fn cut_off(mut steps: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+    for i in 0..TILE_ROWS {
+        // A NaN stays one, because the second operand is given then.
+        steps[i] = _mm512_min_ps(_mm512_set1_ps(LARGEST), steps[i]);
+    }
+    steps
+}
+
+/// 16 quads of the bytes nearest to numbers of steps, which are below 2^31.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn quads_of(values: [__m512; TILE_ROWS], per_unit: f32, lowest: f32) -> __m512i {
-    let mut steps = [_mm512_setzero_si512(); TILE_ROWS];
+pub(super) fn quads_of(steps: [__m512; TILE_ROWS], lowest: i8) -> __m512i {
+    let mut integers = [_mm512_setzero_si512(); TILE_ROWS];
     for i in 0..TILE_ROWS {
-        let value = _mm512_mul_ps(values[i], _mm512_set1_ps(per_unit));
-        // A NaN stays one, because the second operand is given then, and becomes the smallest integer; so does what is below all.
-        steps[i] = _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(LARGEST), value));
+        // A NaN becomes the smallest integer; so does what is below all.
+        integers[i] = _mm512_cvtps_epi32(steps[i]);
     }
-    let [a, b, c, d] = steps;
-    // Packing cuts off at -128.
+    let [a, b, c, d] = integers;
+    // Packing cuts off at -128 and at the largest byte.
     let bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-    let bytes = _mm512_max_epi8(bytes, _mm512_set1_epi8(lowest as i8));
+    let bytes = _mm512_max_epi8(bytes, _mm512_set1_epi8(lowest));
     // Bytes [channel][pixel] of each part to [pixel][channel].
     let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
     _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(order))

@@ -4,7 +4,7 @@ use std::arch::x86_64::*;
 
 use super::tile::{FinishTile, PixelRun};
 use super::vectors::{
-    Addition, Bytes, Floats, LANES, Nothing, Place, Product, Scales, load, mask, quads_of,
+    Addition, Bytes, Floats, LANES, Nothing, Place, Product, Scales, cut_off, load, mask, quads_of,
 };
 use super::{Addend, StraightOutput};
 use crate::int8::tile::{TILE_PIXELS, TILE_ROWS};
@@ -41,6 +41,7 @@ pub(super) unsafe fn finish(tile: &FinishTile<'_>) -> bool {
             }
             (None, Some(Addend::Floats(floats))) => {
                 let added = Floats {
+                    unit: finish.unit,
                     floats: floats[part.float_places()].as_ptr(),
                     plane: tile.out_pixels,
                     channels: tile.channels - tile.channel,
@@ -93,17 +94,13 @@ impl Part<'_> {
     #[target_feature(enable = "avx512f,avx512bw")]
     fn finish(&self, results: &StraightOutput<'_>, added: impl Addition) {
         match *results {
-            StraightOutput::Bytes {
-                y,
-                per_unit,
-                lowest,
-            } => {
+            StraightOutput::Bytes { y, lowest } => {
                 let places = self.byte_places();
                 assert!(places.end <= y.len());
                 let y = y.as_mut_ptr().wrapping_add(places.start);
                 let group_bytes = 4 * self.tile.out_pixels;
                 self.values(added, |place, values| {
-                    let quads = quads_of(values, per_unit, lowest);
+                    let quads = quads_of(cut_off(values), lowest as i8);
                     // SAFETY: all places lie in the output, as asserted above, and blocks have their own pixels or channels.
                     unsafe {
                         let to = y.add(place.group * group_bytes);

@@ -342,19 +342,14 @@ pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Pla
                 }
             }
         }
-        StraightOutput::Bytes {
-            y,
-            per_unit,
-            lowest,
-        } => {
+        StraightOutput::Bytes { y, lowest } => {
             let ends = [_mm512_set1_ps(lowest), _mm512_set1_ps(LARGEST)];
-            let per_unit = _mm512_set1_ps(per_unit);
             for row in 0..TILE {
                 for first in (0..tiles).step_by(LANES) {
                     let step = |column: usize, channel: usize| {
                         let value = output(work, channel, first, row, column);
                         // The second operand is what a NaN becomes.
-                        let value = _mm512_max_ps(_mm512_mul_ps(value, per_unit), ends[0]);
+                        let value = _mm512_max_ps(value, ends[0]);
                         _mm512_cvtps_epi32(_mm512_min_ps(value, ends[1]))
                     };
                     let quads = |column: usize| {
