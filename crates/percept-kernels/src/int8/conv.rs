@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun};
+use super::finish::{ByteEpilogue, ByteOutput, Finish, FinishTile, PixelRun, PlacedPanel};
 #[cfg(target_arch = "x86_64")]
 use super::has_wide;
 use super::term::Term;
 #[cfg(target_arch = "x86_64")]
 use super::tile::TileRegisters;
-use super::tile::{GroupSums, Panel, PanelTiles, TILE_GROUPS, TILE_ROWS};
+use super::tile::{GroupSums, PanelTiles, TILE_GROUPS, TILE_ROWS};
 use super::weights::{ByteWeights, QuadOrder};
 use crate::aligned::AlignedBuf;
 use crate::conv::ConvShape;
@@ -262,9 +262,10 @@ impl Job<'_> {
                 *input = Some(term.place(group, &pixels, &gathered[start..]));
                 start += term.panel_len();
             }
-            let first = places.runs.len();
-            places.runs.extend(PixelRun::of(pixels, self.out_pixels));
-            places.panels.push((inputs, first..places.runs.len()));
+            let quads = self.terms[0].shape.out_channels.div_ceil(4) * self.out_pixels;
+            let sample = [self.out_pixels, quads];
+            let panel = PlacedPanel::new(inputs, pixels, sample, &mut places.runs);
+            places.panels.push(panel);
         }
         places
     }
@@ -299,26 +300,29 @@ impl Job<'_> {
                 }
                 false => None,
             };
-            for (index, (inputs, outputs)) in panels.iter().enumerate() {
-                let (next, outputs_of_next) = match panels.get(index + 1) {
-                    Some((_, outputs)) => (row, outputs),
-                    None => (row + groups * TILE_ROWS, &panels[0].1),
+            let mut index = 0;
+            while index < panels.len() {
+                #[cfg(target_arch = "x86_64")]
+                if let Some(tile) = &in_registers {
+                    // SAFETY: this CPU has the instructions, weights and panels are whole, and blocks have their own pixels or channels.
+                    let done = unsafe { tile.panels(&panels[index..], &runs) };
+                    if done > 0 {
+                        index += done;
+                        continue;
+                    }
+                }
+                let panel = &panels[index];
+                let (next, panel_of_next) = match panels.get(index + 1) {
+                    Some(next) => (row, next),
+                    None => (row + groups * TILE_ROWS, &panels[0]),
                 };
                 if next < rows.end {
                     let channel = group * shape.group_out() + next;
                     let channels = channel..channel + groups * TILE_ROWS;
-                    let runs = &runs[outputs_of_next.clone()];
+                    let runs = &runs[panel_of_next.runs.clone()];
                     self.finish.fetch(channels, shape, runs);
                 }
-                let runs = &runs[outputs.clone()];
-                #[cfg(target_arch = "x86_64")]
-                if let Some(tile) = &in_registers
-                    // SAFETY: this CPU has the instructions, weights and panels are whole, and blocks have their own pixels or channels.
-                    && unsafe { tile.panel(inputs, runs) }
-                {
-                    continue;
-                }
-                let operands = weights.iter().flatten().zip(inputs.iter().flatten());
+                let operands = weights.iter().flatten().zip(panel.inputs.iter().flatten());
                 for ((rows, &panel), sums) in operands.zip(sums.iter_mut()) {
                     // SAFETY: this CPU has the tile's instructions, weights and panels are whole, and there are sums for the groups.
                     unsafe {
@@ -332,9 +336,10 @@ impl Job<'_> {
                     channel,
                     channels: shape.out_channels,
                     out_pixels: self.out_pixels,
-                    runs,
+                    runs: &runs[panel.runs.clone()],
                 };
                 finish.finish(cpu.isa());
+                index += 1;
             }
             row += groups * TILE_ROWS;
         }
@@ -346,7 +351,6 @@ type TileSums = [GroupSums; TILE_GROUPS];
 
 /// Where each term has the quads of panels, and where in the output their pixels go.
 struct Places {
-    /// The panel of each term, and its part of the runs.
-    panels: Vec<([Option<Panel>; 2], Range<usize>)>,
+    panels: Vec<PlacedPanel>,
     runs: Vec<PixelRun>,
 }

@@ -120,12 +120,12 @@ fn check(
         signed: extras.activation != Activation::Relu,
     };
     for bytes in [false, true] {
-        let added = |index: usize, unit: f32| match (extras.residual, bytes) {
+        let added = |index: usize| match (extras.residual, bytes) {
             (false, _) => None,
-            (true, false) => Some(float_residual[index] * unit),
+            (true, false) => Some((float_residual[index], 1.0)),
             (true, true) => {
                 let added = f32::from(byte_residual.bytes()[place(index)]);
-                Some(added * (RESIDUAL_SCALE * unit))
+                Some((added, RESIDUAL_SCALE))
             }
         };
         // Bytes behind a straight activation count in steps all the way.
@@ -133,8 +133,12 @@ fn check(
             let finished = sums.iter().enumerate().map(|(index, &sum)| {
                 let channel = channel(index);
                 let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
-                let value = sum as f32 * (scales[channel] * INPUT_SCALE * unit) + bias * unit;
-                let value = added(index, unit).map_or(value, |added| value + added);
+                let factor = scales[channel] * INPUT_SCALE * unit;
+                let value = (sum as f32).mul_add(factor, bias * unit);
+                let value = match added(index) {
+                    Some((added, scale)) => added.mul_add(scale * unit, value),
+                    None => value,
+                };
                 extras.activation.scalar(value)
             });
             finished.collect()
@@ -168,7 +172,10 @@ fn check(
                 let cpu = Cpu::with_isa(threads, isa).unwrap();
                 let mut floats = vec![f32::NAN; sums.len()];
                 layer(&cpu, epilogue, ByteOutput::Floats(&mut floats));
-                assert_eq!(floats, floats_expected, "{isa}, {threads} threads, {extras:?}");
+                assert_eq!(
+                    floats, floats_expected,
+                    "{isa}, {threads} threads, {extras:?}"
+                );
                 let mut quads = Aligned::new(byte_len);
                 let output = ByteOutput::Bytes(quads.bytes_mut(), output_scale);
                 layer(&cpu, epilogue, output);

@@ -168,6 +168,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn fused(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        self.mul_add(a, b, c)
+    }
+
+    #[inline(always)]
     fn wide(self) -> Option<Wide> {
         self.wide
     }

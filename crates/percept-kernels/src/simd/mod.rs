@@ -72,6 +72,15 @@ pub trait Simd: Floats + Send + Sync + 'static {
     /// Element i from lane i.
     fn to_array(self, v: Self::V) -> [f32; LANES];
 
+    /// `a * b + c`, rounded once whatever the instruction set has.
+    #[inline(always)]
+    fn fused(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V {
+        let [a, b, c] = [a, b, c].map(|v| self.to_array(v));
+        self.vector(std::array::from_fn(|lane| {
+            a[lane].mul_add(b[lane], c[lane])
+        }))
+    }
+
     /// Loads 8 floats; no alignment needed.
     ///
     /// # Safety

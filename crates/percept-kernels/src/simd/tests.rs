@@ -36,6 +36,15 @@ impl Kernel for Operations {
         binary("neg_mul_add", s.neg_mul_add(x, y, z), |x, y| {
             (0.75 - f64::from(x) * f64::from(y)) as f32
         });
+        let (near, third) = (1.0 + f32::EPSILON, s.splat(-1.0));
+        let got = s.fused(s.splat(near), s.splat(near), third);
+        let once = near.mul_add(near, -1.0);
+        assert_ne!(
+            once,
+            near * near - 1.0,
+            "numbers that show a second rounding"
+        );
+        assert_eq!(s.to_array(got), [once; 8], "fused");
         binary("abs", s.abs(x), |x, _| x.abs());
         binary("sqrt", s.sqrt(s.abs(y)), |_, y| y.abs().sqrt());
         binary("floor", s.floor(x), |x, _| x.floor());

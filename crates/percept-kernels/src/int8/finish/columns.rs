@@ -52,7 +52,7 @@ impl Finish<'_> {
                 s.splat(self.bias[channel + i]),
             );
             for column in 0..4 {
-                values[column][i] = s.add(s.mul(values[column][i], factor), bias);
+                values[column][i] = s.fused(values[column][i], factor, bias);
             }
         }
         match self.residual {
@@ -69,8 +69,8 @@ impl Finish<'_> {
                 }
                 for column in 0..4 {
                     for i in 0..count {
-                        let added = s.mul(s.vector(added[column][i]), unit);
-                        values[column][i] = s.add(values[column][i], added);
+                        let added = s.vector(added[column][i]);
+                        values[column][i] = s.fused(added, unit, values[column][i]);
                     }
                 }
             }
@@ -85,8 +85,7 @@ impl Finish<'_> {
                 for column in 0..4 {
                     let added = s.widen_quads(added[column]);
                     for i in 0..TILE_ROWS {
-                        let added = s.mul(added[i], s.splat(scale));
-                        values[column][i] = s.add(values[column][i], added);
+                        values[column][i] = s.fused(added[i], s.splat(scale), values[column][i]);
                     }
                 }
             }

@@ -19,7 +19,7 @@ use crate::simd::LANES;
 
 pub(super) use columns::TileRun;
 pub(super) use rows::FinishRows;
-pub(super) use tile::{FinishTile, PixelRun};
+pub(super) use tile::{FinishTile, PixelRun, PlacedPanel};
 
 /// `y = activation(sum · input scale · weight scale + bias + residual)`.
 #[derive(Clone, Copy, Debug)]
@@ -161,13 +161,8 @@ impl<'a> Finish<'a> {
             Addend::Bytes(bytes, scale) => Addend::Bytes(bytes, scale * unit),
             floats => floats,
         });
-        let [factors, bias] = filled_up(
-            unit,
-            epilogue.input_scale,
-            scales,
-            epilogue.bias,
-            together,
-        );
+        let [factors, bias] =
+            filled_up(unit, epilogue.input_scale, scales, epilogue.bias, together);
         let residual_fits = match residual {
             None => true,
             Some(Addend::Bytes(_, scale)) => scale.abs() < (1 << 21) as f32,

@@ -1,16 +1,20 @@
 //! Tiles from products to bytes, without their sums ever lying in memory.
 //!
-//! What finishes a tile then runs beside the products of the next one, which leave the units for conversions and additions idle.
+//! What finishes a tile then runs beside the products of the next one, which leave the units for conversions and additions idle. A CPU
+//! looks only so many instructions ahead, so that there is little else between two tiles: whole panels follow one another in one loop.
 
 use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
-use super::tile::PixelRun;
-use super::vectors::{Addition, Bytes, LANES, Nothing, Place, Product, Scales, mask, quads_of};
+use super::tile::{PixelRun, PlacedPanel};
+use super::vectors::{Addition, Bytes, LANES, Nothing, Place, Product, Scales, quads_of};
 use super::{Addend, Finish, StraightOutput};
 use crate::aligned::SharedMut;
-use crate::int8::tile::vnni::wide::products;
-use crate::int8::tile::{FEW_PIXELS, GroupSums, Panel, TILE_GROUPS, TILE_ROWS, TileRows};
+use crate::int8::tile::vnni::wide::{products, vectors};
+use crate::int8::tile::{FEW_PIXELS, GroupSums, Panel, TILE_ROWS, TileRows};
+
+/// Groups of rows of a tile at most.
+const GROUPS: usize = 2;
 
 /// Rows of weights, and how their sums become bytes.
 pub(in crate::int8) struct RegisterTile<'a> {
@@ -18,11 +22,10 @@ pub(in crate::int8) struct RegisterTile<'a> {
     scales: Scales,
     added: Added<'a>,
     y: &'a SharedMut<'a, i8>,
-    /// Bytes from the first channel to the next sample's, and from one group of channels to the next.
-    sample_bytes: usize,
-    group_bytes: usize,
-    /// The first channel's place in the first sample.
+    /// Where the first channel lies in the first sample.
     start: usize,
+    group_bytes: usize,
+    sample_quads: usize,
     /// The smallest byte.
     lowest: i8,
 }
@@ -68,147 +71,197 @@ impl Finish<'_> {
             scales: scales(&self.factors, &self.bias),
             added,
             y,
-            sample_bytes: 4 * channels.div_ceil(4) * out_pixels,
+            start: channel * out_pixels,
             group_bytes: 4 * out_pixels,
-            start: channel / 4 * 4 * out_pixels,
+            sample_quads: channels.div_ceil(4) * out_pixels,
             lowest: lowest as i8,
         })
     }
 }
 
 impl RegisterTile<'_> {
-    /// Multiplies and finishes a panel that consists of these runs, unless it has too few pixels: then nothing is done, and the answer is
-    /// false.
+    /// Multiplies and finishes the first of these panels, as many as go in one way; says how many. A panel of too few pixels is left.
     ///
     /// # Safety
     /// This CPU must have the instructions ([`has_wide`](crate::int8::has_wide)), weights and panels must be there as
     /// [`PanelTile`](crate::int8::tile::PanelTile) says, and no other block may write these pixels of these channels.
     #[inline(always)]
-    pub(in crate::int8) unsafe fn panel(
+    pub(in crate::int8) unsafe fn panels(
         &self,
-        panels: &[Option<Panel>; 2],
+        panels: &[PlacedPanel],
         runs: &[PixelRun],
-    ) -> bool {
-        let &[Some(panel), second] = panels else {
-            return false;
+    ) -> usize {
+        let whole = panels.iter().take_while(|panel| panel.is_whole());
+        let panels = match (whole.count(), panels) {
+            (0, []) => return 0,
+            (0, [first, ..]) if first.pixels() <= FEW_PIXELS => return 0,
+            (0, [first, ..]) => std::slice::from_ref(first),
+            (whole, panels) => &panels[..whole],
         };
-        // Runs of several samples are rarely in a panel that is not full.
-        if panel.pixels <= FEW_PIXELS || runs.len() > 1 && panel.pixels <= 2 * LANES {
-            return false;
+        let groups_bytes = (self.rows.groups - 1) * self.group_bytes;
+        for panel in panels {
+            let last = runs[panel.runs.clone()].last();
+            let end = last.map_or(0, |run| {
+                run.sample * self.sample_quads + run.pixel + run.len
+            });
+            assert!(self.start + groups_bytes + 4 * end <= self.y.len());
         }
-        let (Some(&run), Some(&last)) = (runs.first(), runs.last()) else {
-            return false;
-        };
-        assert_eq!(
-            last.column + last.len,
-            panel.pixels,
-            "runs that are the panel"
-        );
-        let first = self.start + self.offset(run);
-        let last = self.start + self.offset(last) + 4 * last.len;
-        let end = last + (self.rows.groups - 1) * self.group_bytes;
-        assert!(first <= end && end <= self.y.len());
-        let y = self.y.as_mut_ptr().wrapping_add(first);
-        let to = Target {
-            tile: self,
+        let target = Target {
             rows: self.rows,
             scales: self.scales,
+            y: self.y.as_mut_ptr().wrapping_add(self.start),
             group_bytes: self.group_bytes,
+            sample_quads: self.sample_quads,
             lowest: self.lowest,
-            panel,
             runs,
-            y,
         };
         // SAFETY: passed on from the caller; results lie in the output, as asserted above, and so do bytes that are added.
         unsafe {
-            match (&self.added, second) {
-                (Added::Nothing, _) => to.finish(Nothing),
-                (&Added::Bytes(bytes, scale), _) => {
-                    to.finish(Bytes {
-                        bytes: bytes[first..end].as_ptr(),
+            match &self.added {
+                Added::Nothing => target.multiply(panels, Nothing),
+                &Added::Bytes(bytes, scale) => {
+                    let added = Bytes {
+                        bytes: bytes[self.start..].as_ptr(),
                         group_bytes: self.group_bytes,
                         scale,
-                    });
+                    };
+                    target.multiply(panels, added);
                 }
-                (Added::Product(rows, scales), Some(second)) => {
-                    let mut sums = MaybeUninit::<[GroupSums; TILE_GROUPS]>::uninit();
-                    let sums = sums.as_mut_ptr().cast::<GroupSums>();
-                    (rows.tile)(rows.depth, rows.a, second, rows.start, sums);
-                    let scales = *scales;
-                    to.finish(Product { scales, sums });
+                &Added::Product(rows, scales) => {
+                    let mut sums = MaybeUninit::<[GroupSums; GROUPS]>::uninit();
+                    let sums = sums.as_mut_ptr().cast();
+                    target.multiply(panels, Second { rows, scales, sums });
                 }
-                (Added::Product(..), None) => return false,
             }
         }
-        true
-    }
-
-    /// Bytes from a channel's first pixel to a run.
-    #[inline(always)]
-    fn offset(&self, run: PixelRun) -> usize {
-        run.sample * self.sample_bytes + 4 * run.pixel
+        panels.len()
     }
 }
 
-/// A panel on its way to bytes.
+/// What is added to whole panels, maybe multiplied in front of each.
+trait PanelAddition: Copy {
+    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
+        self,
+        second: Option<Panel>,
+    ) -> impl Addition;
+}
+
+impl PanelAddition for Nothing {
+    #[inline(always)]
+    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
+        self,
+        _: Option<Panel>,
+    ) -> impl Addition {
+        self
+    }
+}
+
+impl PanelAddition for Bytes {
+    #[inline(always)]
+    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
+        self,
+        _: Option<Panel>,
+    ) -> impl Addition {
+        self
+    }
+}
+
+/// A second product, and room for its sums.
 #[derive(Clone, Copy)]
-struct Target<'a> {
-    tile: &'a RegisterTile<'a>,
-    // Copies of what is in the tile, which bytes that are written might overwrite for all that a compiler knows.
+struct Second {
     rows: TileRows,
     scales: Scales,
-    group_bytes: usize,
-    lowest: i8,
-    panel: Panel,
-    /// What it consists of, in order.
-    runs: &'a [PixelRun],
-    /// Where the first of them goes.
+    sums: *mut GroupSums,
+}
+
+impl PanelAddition for Second {
+    #[inline(always)]
+    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
+        self,
+        second: Option<Panel>,
+    ) -> impl Addition {
+        let Second { rows, scales, sums } = self;
+        if let Some(panel) = second {
+            // SAFETY: passed on from the caller.
+            unsafe { vectors::<GROUPS, VECTORS>(rows.depth, rows.a, panel, rows.start, sums) };
+        }
+        Product { scales, sums }
+    }
+}
+
+/// Where tiles of some rows go. Copies of what is in [`RegisterTile`], which bytes that are written might overwrite for all that a
+/// compiler knows.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    rows: TileRows,
+    scales: Scales,
+    /// Where the first channel lies in the first sample.
     y: *mut i8,
+    group_bytes: usize,
+    sample_quads: usize,
+    lowest: i8,
+    runs: &'a [PixelRun],
 }
 
 impl Target<'_> {
+    /// One panel, or several whole ones.
     #[inline(always)]
-    unsafe fn finish(self, added: impl Addition) {
-        let vectors = self.panel.pixels.div_ceil(LANES);
+    unsafe fn multiply(self, panels: &[PlacedPanel], added: impl PanelAddition) {
+        let [first, ..] = panels else { return };
+        let vectors = first.pixels().div_ceil(LANES);
         // SAFETY: passed on from the caller.
         unsafe {
-            match (self.rows.groups, vectors, self.runs.len()) {
-                (1, 1, 1) => self.sized::<1, 1>(added),
-                (1, 2, 1) => self.sized::<1, 2>(added),
-                (1, _, 1) => self.sized::<1, 3>(added),
-                (_, 1, 1) => self.sized::<2, 1>(added),
-                (_, 2, 1) => self.sized::<2, 2>(added),
-                (_, _, 1) => self.sized::<2, 3>(added),
-                (1, _, _) => self.across::<1>(added),
-                (_, _, _) => self.across::<2>(added),
+            match (self.rows.groups, vectors, first.runs.len()) {
+                (1, 1, 1) => self.sized::<1, 1>(panels, added),
+                (1, 2, 1) => self.sized::<1, 2>(panels, added),
+                (1, _, 1) => self.sized::<1, 3>(panels, added),
+                (_, 1, 1) => self.sized::<2, 1>(panels, added),
+                (_, 2, 1) => self.sized::<2, 2>(panels, added),
+                (_, _, 1) => self.sized::<2, 3>(panels, added),
+                (1, _, _) => self.across::<1>(first, added),
+                (_, _, _) => self.across::<2>(first, added),
             }
         }
     }
 
-    /// A panel of one run. Groups are spelled out, because sums stay in registers only where no loop counts them.
+    /// Panels of one run each. Groups are spelled out, because sums stay in registers only where no loop counts them.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(self, added: impl Addition) {
+    unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(
+        self,
+        panels: &[PlacedPanel],
+        added: impl PanelAddition,
+    ) {
         let rows = self.rows;
-        // SAFETY: passed on from the caller.
-        unsafe {
-            let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, self.panel, rows.start);
-            self.one_run(0, &sums[0], added);
-            if GROUPS > 1 {
-                self.one_run(1, &sums[GROUPS - 1], added);
+        for placed in panels {
+            let &[Some(panel), second] = &placed.inputs else {
+                return;
+            };
+            // SAFETY: passed on from the caller.
+            unsafe {
+                let added = added.of::<GROUPS, VECTORS>(second);
+                let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, panel, rows.start);
+                self.one_run(0, placed, &sums[0], added);
+                if GROUPS > 1 {
+                    self.one_run(1, placed, &sums[GROUPS - 1], added);
+                }
             }
         }
     }
 
     /// A panel that lies across samples.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    unsafe fn across<const GROUPS: usize>(self, added: impl Addition) {
+    unsafe fn across<const GROUPS: usize>(self, placed: &PlacedPanel, added: impl PanelAddition) {
         let rows = self.rows;
+        let &[Some(panel), second] = &placed.inputs else {
+            return;
+        };
         // SAFETY: passed on from the caller.
         unsafe {
-            let sums = products::<GROUPS, 3>(rows.depth, rows.a, self.panel, rows.start);
-            self.several_runs(0, &sums[0], added);
+            let added = added.of::<GROUPS, 3>(second);
+            let sums = products::<GROUPS, 3>(rows.depth, rows.a, panel, rows.start);
+            self.several_runs(0, placed, &sums[0], added);
             if GROUPS > 1 {
-                self.several_runs(1, &sums[GROUPS - 1], added);
+                self.several_runs(1, placed, &sums[GROUPS - 1], added);
             }
         }
     }
@@ -217,6 +270,7 @@ impl Target<'_> {
     unsafe fn one_run<const VECTORS: usize>(
         self,
         group: usize,
+        placed: &PlacedPanel,
         sums: &[[__m512i; VECTORS]; TILE_ROWS],
         added: impl Addition,
     ) {
@@ -225,10 +279,10 @@ impl Target<'_> {
             let place = Place {
                 group,
                 column,
-                pixel: column as isize,
+                pixel: (placed.quad + column) as isize,
                 mask: match j + 1 < VECTORS {
                     true => u16::MAX,
-                    false => mask(self.panel.pixels - column),
+                    false => placed.last_mask,
                 },
             };
             // SAFETY: passed on from the caller.
@@ -241,18 +295,18 @@ impl Target<'_> {
     unsafe fn several_runs(
         self,
         group: usize,
+        placed: &PlacedPanel,
         sums: &[[__m512i; 3]; TILE_ROWS],
         added: impl Addition,
     ) {
         let vectors = [column_of(sums, 0), column_of(sums, 1), column_of(sums, 2)];
-        let first = self.tile.offset(self.runs[0]);
-        for &run in self.runs {
-            let from_first = ((self.tile.offset(run) - first) / 4) as isize;
+        for &run in &self.runs[placed.runs.clone()] {
+            let first = (run.sample * self.sample_quads + run.pixel) as isize - run.column as isize;
             let columns = (u64::MAX >> (64 - run.len)) << run.column;
             let place = |j: usize| Place {
                 group,
                 column: LANES * j,
-                pixel: from_first + (LANES * j) as isize - run.column as isize,
+                pixel: first + (LANES * j) as isize,
                 mask: (columns >> (LANES * j)) as __mmask16,
             };
             // SAFETY: passed on from the caller.

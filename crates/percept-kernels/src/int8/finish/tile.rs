@@ -11,7 +11,7 @@ use crate::conv::ConvShape;
 #[cfg(target_arch = "x86_64")]
 use crate::int8::has_wide;
 use crate::int8::scale::Steps;
-use crate::int8::tile::{GroupSums, SUM_ROW, TILE_PIXELS, TILE_ROWS};
+use crate::int8::tile::{GroupSums, Panel, SUM_ROW, TILE_PIXELS, TILE_ROWS};
 use crate::isa::{Isa, Kernel};
 use crate::simd::{LANES, Simd, prefetch_write};
 
@@ -57,6 +57,49 @@ impl PixelRun {
             next += run.len;
             Some(run)
         })
+    }
+}
+
+/// A panel of each term, and where in the output its pixels go.
+pub(in crate::int8) struct PlacedPanel {
+    pub(in crate::int8) inputs: [Option<Panel>; 2],
+    /// What it consists of, in order: these of some runs.
+    pub(in crate::int8) runs: Range<usize>,
+    /// The first quad of a group of channels that the first pixel goes to, counted from the first one of the first sample.
+    pub(super) quad: usize,
+    /// The lanes of its last vector.
+    pub(super) last_mask: u16,
+}
+
+impl PlacedPanel {
+    /// For pixels that are part of so many a sample, and of so many quads of output a sample; adds their runs.
+    pub(in crate::int8) fn new(
+        inputs: [Option<Panel>; 2],
+        pixels: Range<usize>,
+        [per_sample, quads]: [usize; 2],
+        runs: &mut Vec<PixelRun>,
+    ) -> PlacedPanel {
+        let first = runs.len();
+        let last_lanes = (pixels.len() + 15) % 16 + 1;
+        let quad = pixels.start / per_sample * quads + pixels.start % per_sample;
+        runs.extend(PixelRun::of(pixels, per_sample));
+        PlacedPanel {
+            inputs,
+            runs: first..runs.len(),
+            quad,
+            last_mask: u16::MAX >> (16 - last_lanes),
+        }
+    }
+
+    #[inline(always)]
+    pub(super) fn pixels(&self) -> usize {
+        self.inputs[0].map_or(0, |panel| panel.pixels)
+    }
+
+    /// Whether it fills the vectors of a tile, all in one sample.
+    #[inline(always)]
+    pub(super) fn is_whole(&self) -> bool {
+        self.runs.len() == 1 && self.pixels() > 2 * 16
     }
 }
 
@@ -229,7 +272,7 @@ impl Group<'_> {
                 for (at, y) in y.iter_mut().enumerate() {
                     let mut values = [s.splat(0.0); TILE_ROWS];
                     for i in 0..TILE_ROWS {
-                        values[i] = steps.cut_off(s, s.add(s.mul(sum(i, at), factors[i]), bias[i]));
+                        values[i] = steps.cut_off(s, s.fused(sum(i, at), factors[i], bias[i]));
                     }
                     *y = bytemuck::cast(s.to_quads(values));
                 }
@@ -241,8 +284,8 @@ impl Group<'_> {
                     let residual: &[i8; 4 * LANES] = residual;
                     let mut values = s.widen_quads(bytemuck::cast(*residual));
                     for i in 0..TILE_ROWS {
-                        let own = s.add(s.mul(sum(i, at), factors[i]), bias[i]);
-                        values[i] = steps.cut_off(s, s.add(own, s.mul(values[i], scale)));
+                        let own = s.fused(sum(i, at), factors[i], bias[i]);
+                        values[i] = steps.cut_off(s, s.fused(values[i], scale, own));
                     }
                     *y = bytemuck::cast(s.to_quads(values));
                 }
@@ -267,7 +310,7 @@ impl Group<'_> {
                 let sums = &self.sums.0[i * SUM_ROW + column..][..LANES];
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                values[i] = s.add(s.mul(sum, factors[i]), bias[i]);
+                values[i] = s.fused(sum, factors[i], bias[i]);
             }
             if let Some((sums, factors, bias)) = self.added {
                 for i in 0..TILE_ROWS {
@@ -275,23 +318,22 @@ impl Group<'_> {
                     let [factor, bias] = [factors, bias].map(|all| s.splat(all[self.channel + i]));
                     // SAFETY: 8 sums are there.
                     let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                    values[i] = s.add(values[i], s.add(s.mul(sum, factor), bias));
+                    values[i] = s.add(values[i], s.fused(sum, factor, bias));
                 }
             }
             match finish.residual {
                 Some(Addend::Floats(residual)) => {
                     for i in 0..count {
                         let residual = &residual[self.plane(i) + done..][..n];
-                        let residual = s.mul(s.read(residual), s.splat(finish.unit));
-                        values[i] = s.add(values[i], residual);
+                        let unit = s.splat(finish.unit);
+                        values[i] = s.fused(s.read(residual), unit, values[i]);
                     }
                 }
                 Some(Addend::Bytes(residual, scale)) => {
                     let residual = &residual[4 * (quad_place + done)..][..4 * n];
                     let residual = s.widen_quads(read_quads(residual));
                     for i in 0..TILE_ROWS {
-                        let residual = s.mul(residual[i], s.splat(scale));
-                        values[i] = s.add(values[i], residual);
+                        values[i] = s.fused(residual[i], s.splat(scale), values[i]);
                     }
                 }
                 None => {}

@@ -46,8 +46,8 @@ impl Scales {
             let row = group * TILE_ROWS + i;
             // SAFETY: passed on from the caller.
             let (factor, bias) = unsafe { (*self.factors.add(row), *self.bias.add(row)) };
-            let scaled = _mm512_mul_ps(_mm512_cvtepi32_ps(sums[i]), _mm512_set1_ps(factor));
-            values[i] = _mm512_add_ps(scaled, _mm512_set1_ps(bias));
+            let sum = _mm512_cvtepi32_ps(sums[i]);
+            values[i] = _mm512_fmadd_ps(sum, _mm512_set1_ps(factor), _mm512_set1_ps(bias));
         }
         values
     }
@@ -122,8 +122,8 @@ impl Addition for Bytes {
             let added = widen_to_top(quads);
             for i in 0..TILE_ROWS {
                 // The same as the byte times the scale: powers of two change no digits.
-                let added = _mm512_mul_ps(added[i], _mm512_set1_ps(self.scale / TOP));
-                values[i] = _mm512_add_ps(values[i], added);
+                let scale = _mm512_set1_ps(self.scale / TOP);
+                values[i] = _mm512_fmadd_ps(added[i], scale, values[i]);
             }
         }
         values
@@ -174,8 +174,7 @@ impl Addition for Floats {
                 let from = self.floats.add((first + i) * self.plane);
                 let from = from.wrapping_offset(place.pixel);
                 let added = _mm512_maskz_loadu_ps(place.mask, from);
-                let added = _mm512_mul_ps(added, _mm512_set1_ps(self.unit));
-                values[i] = _mm512_add_ps(values[i], added);
+                values[i] = _mm512_fmadd_ps(added, _mm512_set1_ps(self.unit), values[i]);
             }
         }
         values

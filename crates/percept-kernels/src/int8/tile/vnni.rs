@@ -88,9 +88,13 @@ pub(in crate::int8) mod wide {
         }
     }
 
+    /// What [`PanelTile`](super::super::PanelTile) computes for so many groups and vectors of pixels.
+    ///
+    /// # Safety
+    /// As there.
     #[inline]
     #[target_feature(enable = "avx512f,avx512vnni")]
-    unsafe fn vectors<const GROUPS: usize, const VECTORS: usize>(
+    pub(in crate::int8) unsafe fn vectors<const GROUPS: usize, const VECTORS: usize>(
         depth: usize,
         a: *const u8,
         b: Panel,
@@ -112,7 +116,7 @@ pub(in crate::int8) mod wide {
         }
     }
 
-    /// What [`PanelTile`](super::super::PanelTile) computes for so many groups and vectors of pixels, in registers.
+    /// The same, in registers.
     ///
     /// # Safety
     /// As there.

@@ -408,7 +408,7 @@ fn transform_sums(work: &mut TransformOutput<'_>, plain: &Plain<'_>, channel: us
             lines[5][column],
         ]);
         for row in 0..TILE {
-            let value = _mm512_add_ps(_mm512_mul_ps(done[row], factor), bias);
+            let value = _mm512_fmadd_ps(done[row], factor, bias);
             // SAFETY: there are more positions than outputs, and all sums were read.
             unsafe {
                 let to = sums.add((row * TILE + column) * work.stride);
