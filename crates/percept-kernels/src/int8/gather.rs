@@ -15,6 +15,8 @@ const LANES: usize = 16;
 pub(super) struct Pieces {
     pieces: Vec<Piece>,
     runs: Vec<Run>,
+    /// What each run reads under each column of the kernel.
+    columns: Vec<Columns>,
     /// Quads from one tap of the panel to the next.
     width: usize,
 }
@@ -22,9 +24,18 @@ pub(super) struct Pieces {
 struct Piece {
     /// Where lane 0 would be read, from the first quad of the panel's group on; where that is not the map's, the lane is masked.
     from: isize,
-    lanes: __mmask16,
+    /// What is read: a bit for each quad from there on, every second one with a stride of 2.
+    reads: u32,
     /// Where the vector goes within the taps of a quad, when this is its last piece.
     to: Option<u32>,
+}
+
+/// What a run reads of a row of the map.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// From the row's first quad to where lane 0 would be read.
+    from: isize,
+    reads: u32,
 }
 
 /// Output pixels side by side in one row, all in one vector of the panel.
@@ -38,6 +49,8 @@ struct Run {
     /// What its first pixel reads under the first tap, counted from the start of the padding.
     row: usize,
     column: usize,
+    /// Whether its vector ends with it.
+    is_last: bool,
 }
 
 impl Pieces {
@@ -50,21 +63,24 @@ impl Pieces {
     pub(super) fn set(&mut self, shape: &ConvShape, pixels: Range<usize>) {
         self.width = pixels.len().next_multiple_of(8);
         self.set_runs(shape, pixels);
+        self.columns.clear();
+        for tap in 0..shape.kernel[1] {
+            let tap = tap * shape.dilation[1];
+            let columns = self.runs.iter().map(|run| run.columns(shape, tap));
+            self.columns.extend(columns);
+        }
         self.pieces.clear();
-        for tap_row in 0..shape.kernel[0] {
-            for tap_column in 0..shape.kernel[1] {
-                let tap = [tap_row * shape.dilation[0], tap_column * shape.dilation[1]];
-                let to = (tap_row * shape.kernel[1] + tap_column) * self.width;
-                for (index, run) in self.runs.iter().enumerate() {
-                    let next = self.runs.get(index + 1);
-                    let is_last = next.is_none_or(|next| next.vector != run.vector);
-                    let (from, lanes) = run.piece(shape, tap);
-                    self.pieces.push(Piece {
-                        from,
-                        lanes,
-                        to: is_last.then_some((to + run.vector) as u32),
-                    });
-                }
+        for tap in 0..shape.kernel[0] {
+            let first = tap * shape.kernel[1] * self.width;
+            let tap = tap * shape.dilation[0];
+            let columns = self.columns.chunks(self.runs.len().max(1));
+            for (column, columns) in columns.enumerate() {
+                let first = (first + column * self.width) as u32;
+                let pieces = self.runs.iter().zip(columns);
+                self.pieces.extend(pieces.map(|(run, columns)| Piece {
+                    to: run.is_last.then_some(first + run.vector as u32),
+                    ..run.piece(shape, tap, columns)
+                }));
             }
         }
     }
@@ -80,15 +96,16 @@ impl Pieces {
             let len = (out_width - column)
                 .min(LANES - lane)
                 .min(pixels.len() - done);
+            done += len;
             self.runs.push(Run {
-                vector: done - lane,
+                vector: done - len - lane,
+                is_last: done.is_multiple_of(LANES) || done == pixels.len(),
                 lane,
                 len,
                 sample: sample * shape.in_channels * shape.in_pixels(),
                 row: row * shape.stride[0],
                 column: column * shape.stride[1],
             });
-            done += len;
         }
     }
 
@@ -143,12 +160,12 @@ impl Pieces {
             // SAFETY: passed on from the caller; nothing outside of the masks is read.
             let read = unsafe {
                 match STRIDE {
-                    1 => _mm512_maskz_loadu_epi32(piece.lanes, from),
+                    1 => _mm512_maskz_loadu_epi32(piece.reads as __mmask16, from),
                     _ => {
-                        let lanes = spread(piece.lanes);
-                        let low = _mm512_maskz_loadu_epi32(lanes as __mmask16, from);
+                        let low = _mm512_maskz_loadu_epi32(piece.reads as __mmask16, from);
                         let high = from.wrapping_add(LANES);
-                        let high = _mm512_maskz_loadu_epi32((lanes >> LANES) as __mmask16, high);
+                        let reads = (piece.reads >> LANES) as __mmask16;
+                        let high = _mm512_maskz_loadu_epi32(reads, high);
                         _mm512_permutex2var_epi32(low, evens, high)
                     }
                 }
@@ -165,27 +182,39 @@ impl Pieces {
 }
 
 impl Run {
-    /// What it reads under a tap: where lane 0 would lie, and its lanes that lie in the map.
-    #[inline(always)]
-    fn piece(&self, shape: &ConvShape, tap: [usize; 2]) -> (isize, __mmask16) {
-        let (row, column) = (self.row + tap[0], self.column + tap[1]);
-        let [above, left] = shape.padding;
-        if row < above || row - above >= shape.height {
-            return (0, 0);
-        }
-        // Pixels that lie before a column; the stride is 1 or 2.
-        let before = |end: usize| match shape.stride[1] {
-            1 => end.saturating_sub(column),
-            _ => end.saturating_sub(column).div_ceil(2),
-        };
-        let (start, end) = (
-            before(left).min(self.len),
-            before(left + shape.width).min(self.len),
-        );
-        let from = (self.sample + (row - above) * shape.width + column) as isize;
-        let lane = (self.lane * shape.stride[1] + left) as isize;
+    /// What it reads of a row under a tap so far to the right.
+    fn columns(&self, shape: &ConvShape, tap: usize) -> Columns {
+        let (column, left, stride) = (self.column + tap, shape.padding[1], shape.stride[1]);
+        // Pixels that lie before a column.
+        let before = |end: usize| end.saturating_sub(column).div_ceil(stride).min(self.len);
+        let (start, end) = (before(left), before(left + shape.width));
         let lanes = ((1u32 << end) - (1 << start)) << self.lane;
-        (from - lane, lanes as __mmask16)
+        Columns {
+            from: column as isize - (self.lane * stride + left) as isize,
+            reads: if stride == 1 {
+                lanes
+            } else {
+                spread(lanes as u16)
+            },
+        }
+    }
+
+    /// What it reads under a tap so far down.
+    #[inline(always)]
+    fn piece(&self, shape: &ConvShape, tap: usize, columns: &Columns) -> Piece {
+        let (row, above) = (self.row + tap, shape.padding[0]);
+        match row >= above && row - above < shape.height {
+            true => Piece {
+                from: (self.sample + (row - above) * shape.width) as isize + columns.from,
+                reads: columns.reads,
+                to: None,
+            },
+            false => Piece {
+                from: 0,
+                reads: 0,
+                to: None,
+            },
+        }
     }
 }
 

@@ -36,8 +36,8 @@ impl Kernel for Operations {
         binary("neg_mul_add", s.neg_mul_add(x, y, z), |x, y| {
             (0.75 - f64::from(x) * f64::from(y)) as f32
         });
-        let (near, third) = (1.0 + f32::EPSILON, s.splat(-1.0));
-        let got = s.fused(s.splat(near), s.splat(near), third);
+        let near: f32 = 1.0 + 1.0 / 4096.0;
+        let got = s.fused(s.splat(near), s.splat(near), s.splat(-1.0));
         let once = near.mul_add(near, -1.0);
         assert_ne!(
             once,
