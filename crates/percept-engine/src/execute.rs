@@ -166,8 +166,8 @@ impl<'a> Memory<'a> {
         let mut read = |Located { place, dtype }: &'a Located| match place {
             Place::Arena(_) => View::new(*dtype, arena_reads.next().expect("one view a range")),
             Place::State(_) => View::new(*dtype, state_reads.next().expect("one view a range")),
-            Place::Input(i) => inputs[*i],
-            Place::Constant(tensor) => View::of(tensor),
+            Place::Input(i, part) => inputs[*i].part(part.clone()),
+            Place::Constant(tensor, part) => View::of(tensor).part(part.clone()),
         };
         let reads = call.reads.iter();
         let reads = reads.map(|located| located.as_ref().map(&mut read));

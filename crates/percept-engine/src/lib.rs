@@ -25,6 +25,7 @@ mod reference;
 mod schedule;
 mod segment;
 mod simulate;
+mod slices;
 mod state;
 mod sums;
 mod train_step;

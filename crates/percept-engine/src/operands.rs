@@ -1,5 +1,7 @@
 //! What a kernel works on: memory with the type of its elements.
 
+use std::ops::Range;
+
 use bytemuck::Pod;
 use percept_graph::{DType, Element, Tensor, TensorError};
 
@@ -19,6 +21,11 @@ impl<'a> View<'a> {
     /// The memory of a tensor.
     pub fn of(tensor: &'a Tensor<'_>) -> Self {
         Self::new(tensor.dtype(), tensor.bytes())
+    }
+
+    /// Some of the bytes.
+    pub fn part(self, bytes: Range<usize>) -> Self {
+        Self::new(self.dtype, &self.bytes[bytes])
     }
 
     /// The bytes.

@@ -1,5 +1,7 @@
 //! What a program knows about its own steps: the part of a profile that no clock is needed for.
 
+use std::collections::BTreeMap;
+
 use percept_graph::{Bindings, Graph, Operator, ValueSource};
 
 use percept_kernels::machine::machine_memory_bytes;
@@ -11,7 +13,7 @@ use crate::options::{Integers, Memory};
 use crate::passes;
 use crate::plan::{Lifetime, Plan};
 use crate::program::Program;
-use crate::schedule::{Located, last_uses};
+use crate::schedule::{Call, Schedule, last_uses};
 
 /// A step, for tables.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub struct StepInfo {
     pub kind: &'static str,
     /// How it is computed, when there is a choice.
     pub algorithm: Option<String>,
+    /// How often it is called in a run: once for each slice of a batch.
+    pub turns: usize,
     /// Nodes computed on the way: name and op.
     pub absorbed: Vec<(String, &'static str)>,
     /// Multiply-adds of all of them; `None` when they depend on data.
@@ -80,7 +84,9 @@ impl Program {
         let calls = self.calls(bindings);
         let mut infos = Vec::new();
         for (index, step) in self.lowered.steps.iter().enumerate() {
-            let call = calls.iter().find(|(_, call)| call.step == index);
+            let turns = calls.iter().filter(|(_, call)| call.step == index);
+            let turns: Vec<&(&Schedule, &Call)> = turns.collect();
+            let call = turns.first();
             let node = self.graph.node(step.node);
             let mut cost = self.graph.node_cost(node, bindings)?;
             for &id in &step.absorbed {
@@ -88,12 +94,19 @@ impl Program {
                 cost.macs = cost.macs.zip(absorbed.macs).map(|(a, b)| a + b);
                 cost.other_ops = cost.other_ops.zip(absorbed.other_ops).map(|(a, b)| a + b);
             }
-            let written = |to: &Located| to.place.arena().map_or(0, |range| range.len());
+            // Turns write the parts of one value, or all of them to the same place.
+            let written: BTreeMap<usize, usize> = turns
+                .iter()
+                .filter(|(_, call)| !call.in_place)
+                .flat_map(|(_, call)| call.writes.iter().filter_map(|to| to.place.arena()))
+                .map(|range| (range.start, range.len()))
+                .collect();
             infos.push(StepInfo {
                 step: index,
                 name: node.name.clone(),
                 kind: node.op.kind(),
                 algorithm: call.and_then(|(_, call)| call.kernel.algorithm.clone()),
+                turns: turns.len(),
                 absorbed: step
                     .absorbed
                     .iter()
@@ -101,9 +114,7 @@ impl Program {
                     .collect(),
                 macs: cost.macs,
                 other_ops: cost.other_ops,
-                allocated_bytes: call
-                    .filter(|(_, call)| !call.in_place)
-                    .map_or(0, |(_, call)| call.writes.iter().map(written).sum()),
+                allocated_bytes: written.values().sum(),
                 live_bytes: call.map_or(0, |(schedule, _)| schedule.plan.live_bytes(index)),
                 weight_bytes: [step.node]
                     .iter()

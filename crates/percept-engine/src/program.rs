@@ -13,7 +13,7 @@ use crate::EngineError;
 use crate::empty::{EmptyResponses, Reached, tracked_steps};
 use crate::lowering::Lowered;
 use crate::operands::View;
-use crate::options::{Empty, Mode, Options};
+use crate::options::{Empty, Memory, Mode, Options};
 use crate::outputs::Outputs;
 use crate::passes;
 use crate::precision::PrecisionPlan;
@@ -39,9 +39,9 @@ pub struct Program {
     precision: PrecisionPlan,
     pub(crate) cpu: Cpu,
     pub(crate) weights: Weights,
-    schedules: BTreeMap<(usize, Bindings), Arc<Schedule>>,
+    schedules: BTreeMap<ScheduleKey, Arc<Schedule>>,
     /// The schedules' keys, oldest first.
-    schedule_order: VecDeque<(usize, Bindings)>,
+    schedule_order: VecDeque<ScheduleKey>,
     pub(crate) arena: Arena,
     pub(crate) states: States,
     /// What outlives a run; empty until it is loaded.
@@ -50,6 +50,18 @@ pub struct Program {
     /// Steps that know their answer to an empty map.
     pub(crate) tracked: BTreeSet<usize>,
     pub(crate) empty: Option<EmptyResponses>,
+}
+
+/// Segment, sizes, and how a batch is computed.
+type ScheduleKey = (usize, Bindings, Batch);
+
+/// How a batch is computed.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Batch {
+    /// In slices, where that is faster.
+    Sliced,
+    /// At once, for those who look at layers.
+    Whole,
 }
 
 /// What it took to get ready, apart from running.
@@ -158,7 +170,7 @@ impl Program {
     /// Gets ready for inputs of these shapes, without running. Sizes that only a run defines are planned when it gets there.
     pub fn prepare(&mut self, shapes: &[(&str, Vec<usize>)]) -> Result<Bindings, EngineError> {
         let bindings = self.graph.bind(shapes)?;
-        let schedule = self.schedule(0, &bindings, None)?;
+        let schedule = self.schedule(0, &bindings, Batch::Sliced, None)?;
         self.arena.ensure(schedule.plan.arena_bytes);
         Ok(bindings)
     }
@@ -167,7 +179,7 @@ impl Program {
     /// do not count.
     pub fn planned_bytes(&mut self, shapes: &[(&str, Vec<usize>)]) -> Result<usize, EngineError> {
         let bindings = self.graph.bind(shapes)?;
-        let schedule = self.schedule(0, &bindings, None)?;
+        let schedule = self.schedule(0, &bindings, Batch::Sliced, None)?;
         Ok(schedule.plan.arena_bytes + self.states.bytes())
     }
 
@@ -206,8 +218,12 @@ impl Program {
         let mut schedule: Option<Arc<Schedule>> = None;
         let mut defined: Vec<Tensor<'static>> = Vec::new();
         let mut reached = Reached::default();
+        let batch = match observe {
+            Some(_) => Batch::Whole,
+            None => Batch::Sliced,
+        };
         for segment in 0..self.segments.len() {
-            let next = self.schedule(segment, &bindings, schedule.as_deref())?;
+            let next = self.schedule(segment, &bindings, batch, schedule.as_deref())?;
             if segment == 0 {
                 self.arena.ensure(next.plan.arena_bytes);
             } else {
@@ -251,7 +267,7 @@ impl Program {
         let found = self
             .schedules
             .iter()
-            .filter(|((_, known), _)| is_part(known));
+            .filter(|((_, known, batch), _)| *batch == Batch::Sliced && is_part(known));
         found.map(|(_, schedule)| &**schedule).collect()
     }
 
@@ -274,6 +290,7 @@ impl Program {
             options: self.options,
             precision: &self.precision,
             bindings,
+            turns: 1,
         }
     }
 
@@ -287,7 +304,8 @@ impl Program {
             .collect();
         let bindings = self.graph.bind_symbols(&shapes)?;
         // Looking at every size of the network takes longer than some of its layers: known sizes were looked at.
-        if !self.schedules.contains_key(&(0, bindings.clone())) {
+        let key = (0, bindings.clone(), Batch::Sliced);
+        if !self.schedules.contains_key(&key) {
             self.graph.check_sizes(&bindings)?;
         }
         let mut slices = Vec::new();
@@ -315,9 +333,10 @@ impl Program {
         &mut self,
         segment: usize,
         bindings: &Bindings,
+        batch: Batch,
         earlier: Option<&Schedule>,
     ) -> Result<Arc<Schedule>, EngineError> {
-        let key = (segment, bindings.clone());
+        let key = (segment, bindings.clone(), batch);
         if let Some(schedule) = self.schedules.get(&key) {
             return Ok(Arc::clone(schedule));
         }
@@ -332,7 +351,15 @@ impl Program {
             options: self.options,
             precision: &self.precision,
             bindings,
+            turns: 1,
         };
+        // Readers of values are known where all is planned at once, the parts of maps that are empty where the batch is, and state is one
+        // for all samples.
+        let may_slice = batch == Batch::Sliced
+            && self.options.memory == Memory::Frugal
+            && self.segments.len() == 1
+            && self.tracked.is_empty()
+            && self.graph.states().is_empty();
         let is_last = segment + 1 == self.segments.len();
         let schedule = Schedule::new(
             &context,
@@ -340,6 +367,7 @@ impl Program {
             self.segments[segment].clone(),
             is_last,
             earlier,
+            may_slice,
         )?;
         let on_weights = self.weights.reading + self.weights.packing - weights_before;
         self.planning += start.elapsed().saturating_sub(on_weights);
@@ -421,8 +449,8 @@ impl Program {
             let bytes: Cow<'p, [u8]> = match place {
                 Place::Arena(_) => Cow::Borrowed(views.next().expect("one view a range")),
                 Place::State(_) => Cow::Borrowed(states.next().expect("one view a range")),
-                Place::Input(position) => inputs[position].bytes().to_vec().into(),
-                Place::Constant(tensor) => tensor.bytes().to_vec().into(),
+                Place::Input(position, _) => inputs[position].bytes().to_vec().into(),
+                Place::Constant(tensor, _) => tensor.bytes().to_vec().into(),
             };
             let dtype = self.graph.value(*value).ty.dtype;
             tensors.push((name.as_str(), Tensor::new(dtype, shape, bytes)?));

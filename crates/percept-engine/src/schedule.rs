@@ -16,6 +16,7 @@ use crate::ops::{Execute, Prepare};
 use crate::options::{Memory, Options};
 use crate::plan::{Lifetime, Plan};
 use crate::precision::PrecisionPlan;
+use crate::slices::Slices;
 use crate::state::States;
 use crate::weights::Weights;
 
@@ -26,10 +27,10 @@ pub enum Place {
     Arena(Range<usize>),
     /// Where state lives from run to run.
     State(Range<usize>),
-    /// With the caller: an input of the graph.
-    Input(usize),
+    /// With the caller: bytes of an input of the graph.
+    Input(usize, Range<usize>),
     /// Computed once: it depends on parameters and sizes only.
-    Constant(Arc<Tensor<'static>>),
+    Constant(Arc<Tensor<'static>>, Range<usize>),
 }
 
 impl Place {
@@ -48,6 +49,17 @@ impl Place {
             _ => None,
         }
     }
+
+    /// Where some of the bytes are.
+    pub fn part(&self, bytes: &Range<usize>) -> Place {
+        let of = |range: &Range<usize>| range.start + bytes.start..range.start + bytes.end;
+        match self {
+            Place::Arena(range) => Place::Arena(of(range)),
+            Place::State(range) => Place::State(of(range)),
+            Place::Input(position, range) => Place::Input(*position, of(range)),
+            Place::Constant(tensor, range) => Place::Constant(Arc::clone(tensor), of(range)),
+        }
+    }
 }
 
 /// A value's place, and what it holds.
@@ -59,11 +71,12 @@ pub struct Located {
 }
 
 /// One kernel call, fully decided.
+#[derive(Clone)]
 pub struct Call {
     /// Which step.
     pub step: usize,
-    /// What runs.
-    pub kernel: Kernel,
+    /// What runs; all turns of a step have one kernel.
+    pub kernel: Arc<Kernel>,
     /// What it reads; `None` for an operand that lies in the output it becomes.
     pub reads: Vec<Option<Located>>,
     /// What it writes; nothing when the step ends the segment by defining sizes.
@@ -87,6 +100,7 @@ pub struct Schedule {
 type Constants = BTreeMap<ValueId, Arc<Tensor<'static>>>;
 
 /// What scheduling reads.
+#[derive(Clone, Copy)]
 pub struct Context<'a> {
     /// Where kernels will run.
     pub cpu: &'a Cpu,
@@ -102,16 +116,20 @@ pub struct Context<'a> {
     pub precision: &'a PrecisionPlan,
     /// Sizes known so far.
     pub bindings: &'a Bindings,
+    /// How often a kernel is called for a batch.
+    pub turns: usize,
 }
 
 impl Schedule {
-    /// Plans the steps `segment` behind `earlier`, whose last step has just defined the sizes of its outputs.
+    /// Plans the steps `segment` behind `earlier`, whose last step has just defined the sizes of its outputs. A batch may be computed
+    /// in slices, or not.
     pub fn new(
         context: &Context<'_>,
         weights: &mut Weights,
         segment: Range<usize>,
         is_last: bool,
         earlier: Option<&Schedule>,
+        may_slice: bool,
     ) -> Result<Schedule, EngineError> {
         let lowered = context.lowered;
         let mut constants = earlier
@@ -142,6 +160,10 @@ impl Schedule {
             .filter(|value| needed(value))
             .collect();
         constants.retain(|value, _| kept.contains(value));
+        let slices = match may_slice {
+            true => Slices::choose(context, &mut kernels, weights)?,
+            false => Slices::default(),
+        };
 
         // The step that ends a segment defines sizes: only the next segment can place what it gives.
         let placed_here = |index: usize| is_last || index + 1 != segment.end;
@@ -165,6 +187,7 @@ impl Schedule {
                 lifetimes.push(life);
             }
         }
+        slices.fit(context, &mut lifetimes)?;
         let earlier_plan = earlier
             .map(|schedule| schedule.plan.clone())
             .unwrap_or_default();
@@ -194,7 +217,7 @@ impl Schedule {
             {
                 schedule.calls.push(Call {
                     step: index,
-                    kernel,
+                    kernel: Arc::new(kernel),
                     reads: Vec::new(),
                     writes: Vec::new(),
                     in_place: true,
@@ -205,6 +228,7 @@ impl Schedule {
             let call = schedule.call(context, index, kernel, writes_here)?;
             schedule.calls.push(call);
         }
+        schedule.calls = slices.in_turns(context, schedule.calls)?;
         Ok(schedule)
     }
 
@@ -238,7 +262,7 @@ impl Schedule {
         }
         Ok(Call {
             step: index,
-            kernel,
+            kernel: Arc::new(kernel),
             reads,
             writes,
             in_place: overwritten.is_some(),
@@ -256,13 +280,14 @@ impl Schedule {
     /// Where a value is.
     pub fn place(&self, context: &Context<'_>, value: ValueId) -> Result<Place, EngineError> {
         if let Some(values) = self.constants.get(&value) {
-            return Ok(Place::Constant(Arc::clone(values)));
+            let bytes = 0..values.bytes().len();
+            return Ok(Place::Constant(Arc::clone(values), bytes));
         }
         if let Some(home) = context.states.home(value) {
             return Ok(Place::State(home));
         }
         Ok(match context.graph.value(value).source {
-            ValueSource::Input(position) => Place::Input(position),
+            ValueSource::Input(position) => Place::Input(position, 0..context.bytes(value)?),
             ValueSource::State(position) => Place::State(context.states.range(position)),
             ValueSource::Node(..) => {
                 let range = self
@@ -293,7 +318,8 @@ impl Context<'_> {
         }
     }
 
-    fn bytes(&self, value: ValueId) -> Result<usize, EngineError> {
+    /// Memory of a value.
+    pub fn bytes(&self, value: ValueId) -> Result<usize, EngineError> {
         if let Some(form) = self.lowered.forms.get(&value) {
             return Ok(form.bytes(&self.shape(value)?));
         }
@@ -317,7 +343,8 @@ impl Context<'_> {
         })
     }
 
-    fn kernel(&self, step: &LoweredNode, weights: &mut Weights) -> Result<Kernel, EngineError> {
+    /// The kernel of a step for these sizes.
+    pub fn kernel(&self, step: &LoweredNode, weights: &mut Weights) -> Result<Kernel, EngineError> {
         // A node reads its inputs under their own shapes, which a reshape in front may have changed.
         let node = self.graph.node(step.node);
         let mut inputs = Vec::new();
@@ -342,6 +369,7 @@ impl Context<'_> {
             inputs: &inputs,
             outputs: outputs.as_deref(),
             bindings: self.bindings,
+            turns: self.turns,
             weights,
         })
     }

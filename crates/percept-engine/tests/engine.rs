@@ -326,7 +326,7 @@ fn rewrites_absorb_what_they_should() {
         absorbed("expand"),
         ["expand_bn", "expand_act", "deep", "deep_bn", "deep_relu"]
     );
-    assert_eq!(recording.runs[0].steps.len(), infos.len());
+    assert_eq!(recording.runs[0].calls.len(), infos.len());
     let total: u64 = infos.iter().map(|info| info.macs.unwrap()).sum();
     assert_eq!(
         total,

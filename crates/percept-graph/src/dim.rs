@@ -20,6 +20,15 @@ enum Atom {
     FloorDiv(Box<Dim>, i64),
 }
 
+impl Atom {
+    fn depends_on(&self, symbol: &str) -> bool {
+        match self {
+            Atom::Symbol(name) => **name == *symbol,
+            Atom::FloorDiv(dim, _) => dim.depends_on(symbol),
+        }
+    }
+}
+
 /// A size that may depend on symbols, such as `N`, `3`, or `floor((H + 5) / 2)`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Dim {
@@ -53,6 +62,20 @@ impl Dim {
             },
             _ => None,
         }
+    }
+
+    /// Whether the size changes with a symbol.
+    pub fn depends_on(&self, symbol: &str) -> bool {
+        let mut atoms = self.terms.keys().flatten();
+        atoms.any(|atom| atom.depends_on(symbol))
+    }
+
+    /// Whether the size is the same number for each one that a symbol counts, as 3*H*N is for N.
+    pub fn is_proportional_to(&self, symbol: &str) -> bool {
+        self.terms.keys().all(|atoms| {
+            let mut found = atoms.iter().filter(|atom| atom.depends_on(symbol));
+            matches!((found.next(), found.next()), (Some(Atom::Symbol(_)), None))
+        })
     }
 
     /// floor(self / divisor) for a positive divisor.
@@ -260,6 +283,34 @@ mod tests {
         assert_eq!((h.clone() * 14).floor_div(14), h);
         assert_eq!(h.clone() * Dim::symbol("W"), Dim::symbol("W") * h.clone());
         assert_eq!((h.clone() - h).as_const(), Some(0));
+    }
+
+    #[test]
+    fn what_symbols_count_is_told_from_the_rest() {
+        let (n, h) = (Dim::symbol("N"), Dim::symbol("H"));
+        let half = |dim: &Dim| (dim.clone() + 1).floor_div(2);
+        for dim in [
+            n.clone(),
+            n.clone() * 3 * half(&h),
+            n.clone() * h.clone() + n.clone(),
+        ] {
+            assert!(dim.is_proportional_to("N") && dim.depends_on("N"), "{dim}");
+        }
+        let others = [
+            n.clone() + 1,
+            n.clone() * n.clone(),
+            half(&n),
+            half(&n) * n.clone(),
+        ];
+        for dim in others {
+            assert!(!dim.is_proportional_to("N") && dim.depends_on("N"), "{dim}");
+        }
+        for dim in [Dim::from(3), h.clone(), half(&h)] {
+            assert!(
+                !dim.is_proportional_to("N") && !dim.depends_on("N"),
+                "{dim}"
+            );
+        }
     }
 
     #[test]

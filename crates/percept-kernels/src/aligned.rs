@@ -158,12 +158,6 @@ pub enum ArenaError {
         /// The arena's length in bytes.
         len: usize,
     },
-    /// The range does not start on a cache line.
-    #[error("arena view {range:?} does not start on a multiple of {LINE_BYTES} bytes")]
-    Misaligned {
-        /// The range asked for.
-        range: Range<usize>,
-    },
     /// An output overlaps another view.
     #[error("arena output {output:?} overlaps {other:?}")]
     Overlap {
@@ -207,7 +201,7 @@ impl Arena {
 
     /// Lends `inputs` for reading and `outputs` for writing at the same time.
     ///
-    /// Ranges are in bytes and start on cache lines. Inputs may overlap each other; an output overlaps nothing.
+    /// Ranges are in bytes. Inputs may overlap each other; an output overlaps nothing.
     pub fn views(
         &mut self,
         inputs: &[Range<usize>],
@@ -219,11 +213,6 @@ impl Arena {
                 return Err(ArenaError::OutOfBounds {
                     range: range.clone(),
                     len,
-                });
-            }
-            if !range.start.is_multiple_of(LINE_BYTES) {
-                return Err(ArenaError::Misaligned {
-                    range: range.clone(),
                 });
             }
         }
@@ -350,10 +339,6 @@ mod tests {
         assert_eq!(
             arena.views(&[], &[0..128, 64..128]).map(drop),
             overlap(64..128, 0..128)
-        );
-        assert_eq!(
-            arena.views(&[4..8], &[]).map(drop),
-            Err(ArenaError::Misaligned { range: 4..8 })
         );
         assert_eq!(
             arena.views(&[64..257], &[]).map(drop),

@@ -16,6 +16,7 @@ mod paco;
 mod parity;
 mod quantized;
 mod randlanet;
+mod slices;
 mod state_dicts;
 mod training;
 mod zoo;

@@ -16,7 +16,7 @@ pub fn chrome_trace(infos: &[StepInfo], recording: &Recording, process: &str) ->
             "ph": "X", "pid": 1, "tid": 1, "cat": "run", "name": format!("run {}", index + 1),
             "ts": run_start_us, "dur": total_us,
         }));
-        for time in &run.steps {
+        for time in &run.calls {
             let info = &infos[time.step];
             let absorbed: Vec<&str> = info
                 .absorbed

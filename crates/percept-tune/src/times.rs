@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use percept_engine::{PrecisionPlan, Program, Recording};
+use percept_engine::{PrecisionPlan, Program, Recording, Run};
 use percept_graph::INPUT_QUANTIZER;
 
 use crate::{Subject, TuneError};
@@ -111,9 +111,9 @@ impl Subject<'_> {
 /// The shortest time of each step.
 fn shortest(program: &Program, recording: &Recording) -> Result<Vec<Timed>, TuneError> {
     let mut ms_of: BTreeMap<usize, f64> = BTreeMap::new();
-    for step in recording.runs.iter().flat_map(|run| &run.steps) {
-        let ms = step.elapsed.as_secs_f64() * 1e3;
-        let least = ms_of.entry(step.step).or_insert(ms);
+    for (step, elapsed) in recording.runs.iter().flat_map(Run::step_times) {
+        let ms = elapsed.as_secs_f64() * 1e3;
+        let least = ms_of.entry(step).or_insert(ms);
         *least = least.min(ms);
     }
     let Some(last) = recording.runs.last() else {

@@ -37,6 +37,8 @@ pub struct Prepare<'a> {
     pub outputs: Option<&'a [Vec<usize>]>,
     /// Every size that is known.
     pub bindings: &'a Bindings,
+    /// How often the kernel is called for a batch, each time with as many samples.
+    pub turns: usize,
     /// Weights, packed when they are asked for.
     pub weights: &'a mut Weights,
 }

@@ -55,6 +55,14 @@ impl ConvShape {
         }
     }
 
+    /// The same convolution of so many times as many samples.
+    pub fn repeated(&self, times: usize) -> ConvShape {
+        ConvShape {
+            batch: times * self.batch,
+            ..*self
+        }
+    }
+
     /// Pixels of one input channel.
     pub fn in_pixels(&self) -> usize {
         self.height * self.width

@@ -10,7 +10,7 @@ mod tables;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use percept_engine::{MemoryAtPeak, Recording, StepInfo};
+use percept_engine::{MemoryAtPeak, Recording, Run, StepInfo};
 use serde::Serialize;
 
 use crate::spread::Spread;
@@ -107,11 +107,9 @@ impl Profile {
         peak_gflops: f64,
     ) -> Self {
         let mut times: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
-        for time in recording.runs.iter().flat_map(|run| &run.steps) {
-            times
-                .entry(time.step)
-                .or_default()
-                .push(time.elapsed.as_secs_f64() * 1e3);
+        for (step, elapsed) in recording.runs.iter().flat_map(Run::step_times) {
+            let times = times.entry(step).or_default();
+            times.push(elapsed.as_secs_f64() * 1e3);
         }
         let layers = infos.into_iter().flat_map(|info| {
             let times_ms = times.remove(&info.step).unwrap_or_default();
@@ -134,7 +132,7 @@ impl Profile {
         });
         let residual = recording.runs.iter().map(|run| {
             let steps: f64 = run
-                .steps
+                .calls
                 .iter()
                 .map(|time| time.elapsed.as_secs_f64())
                 .sum();
@@ -342,18 +340,21 @@ fn module_paths<'a>(names: impl Iterator<Item = &'a str>, depth: usize) -> Vec<(
     ordered
 }
 
-/// The algorithm, and the share of its tiles that was computed where empty ones were skipped.
+/// The algorithm, the slices of a batch, and the share of its tiles that was computed where empty ones were skipped.
 fn note_of(info: &StepInfo, recording: &Recording) -> String {
-    let algorithm = info.algorithm.clone().unwrap_or_default();
+    let mut notes: Vec<String> = info.algorithm.iter().cloned().collect();
+    if info.turns > 1 {
+        notes.push(format!("{} slices", info.turns));
+    }
     let shares = recording.runs.iter();
     let shares: Vec<f64> = shares
         .filter_map(|run| run.computed.get(&info.step).copied())
         .collect();
-    if shares.is_empty() {
-        return algorithm;
+    if !shares.is_empty() {
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        notes.push(format!("{:.0} % of the map computed", 100.0 * mean));
     }
-    let mean = shares.iter().sum::<f64>() / shares.len() as f64;
-    format!("{algorithm}, {:.0} % of the map computed", 100.0 * mean)
+    notes.join(", ")
 }
 
 /// A fused layer: its time stands at the step that computes it, its cost too.

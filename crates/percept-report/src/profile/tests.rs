@@ -14,6 +14,7 @@ fn info(
         name: name.to_owned(),
         kind,
         algorithm: (kind == "Conv2d").then(|| "winograd4".to_owned()),
+        turns: 1,
         absorbed: absorbed
             .iter()
             .map(|(name, kind)| ((*name).to_owned(), *kind))
@@ -27,8 +28,8 @@ fn info(
     }
 }
 
-fn profile() -> Profile {
-    of(vec![
+fn infos() -> Vec<StepInfo> {
+    vec![
         info(
             0,
             "layer1.0.conv1",
@@ -38,28 +39,37 @@ fn profile() -> Profile {
         ),
         info(1, "layer1.0.conv2", "Conv2d", 2_000_000, &[]),
         info(2, "fc", "Linear", 1_000_000, &[]),
-    ])
+    ]
+}
+
+fn profile() -> Profile {
+    of(infos())
 }
 
 /// Steps that take 4, 2 and 1 ms, and 1 ms between them.
 fn of(infos: Vec<StepInfo>) -> Profile {
+    let runs = [[4, 2, 1], [5, 2, 1], [4, 3, 1]];
+    of_calls(infos, runs.map(|[a, b, c]| vec![(0, a), (1, b), (2, c)]))
+}
+
+/// Runs of such calls: (step, ms).
+fn of_calls(infos: Vec<StepInfo>, runs: [Vec<(usize, u64)>; 3]) -> Profile {
     let ms = Duration::from_millis;
-    let run = |times: [u64; 3], total: u64| Run {
-        steps: times
-            .iter()
-            .enumerate()
-            .map(|(step, &t)| StepTime {
+    let run = |calls: Vec<(usize, u64)>| Run {
+        total: ms(1 + calls.iter().map(|&(_, t)| t).sum::<u64>()),
+        calls: calls
+            .into_iter()
+            .map(|(step, t)| StepTime {
                 step,
                 start: ms(0),
                 elapsed: ms(t),
             })
             .collect(),
-        total: ms(total),
         bindings: Default::default(),
         computed: Default::default(),
     };
     let mut recording = Recording::default();
-    recording.runs = vec![run([4, 2, 1], 8), run([5, 2, 1], 9), run([4, 3, 1], 9)];
+    recording.runs = runs.map(run).into();
     let memory = MemoryAtPeak {
         step: "layer1.0.conv2".to_owned(),
         values: vec![percept_engine::Holder {
@@ -112,6 +122,27 @@ fn a_fused_layer_stands_at_its_host() {
     assert_eq!(rows[2].name, "layer1.0.bn1");
     assert_eq!(rows[2].note, "in layer1.0.conv1");
     assert_eq!(rows[2].time_ms.median, 0.0);
+}
+
+#[test]
+fn a_step_that_takes_turns_is_one_row() {
+    let mut infos = infos();
+    infos[0].turns = 2;
+    infos[1].turns = 2;
+    let calls = vec![(0, 3), (1, 2), (0, 1), (1, 4), (2, 1)];
+    let profile = of_calls(infos, [calls.clone(), calls.clone(), calls]);
+    let rows = profile.rows(select(Grouping::Layer, Order::Execution));
+    let rows = rows
+        .iter()
+        .filter(|row| row.name.starts_with("layer1.0.conv"));
+    let rows: Vec<_> = rows
+        .map(|row| (row.time_ms.median, row.macs, row.note.as_str()))
+        .collect();
+    let note = "winograd4, 2 slices";
+    assert_eq!(
+        rows,
+        [(4.0, Some(4_000_000), note), (6.0, Some(2_000_000), note)]
+    );
 }
 
 #[test]

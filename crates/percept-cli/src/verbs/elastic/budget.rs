@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use percept_engine::{Options, Program, Recording};
+use percept_engine::{Options, Program, Recording, Run};
 use percept_graph::{Choice, PartWeights, PriceList, Slicing, Tensor, Unit, WeightSource};
 use percept_models::Model;
 use percept_models::zoo::Entry;
@@ -98,9 +98,9 @@ pub fn measured(
         }
         let infos = program.step_infos(&recording.runs[0].bindings)?;
         let mut times: BTreeMap<usize, u64> = BTreeMap::new();
-        for time in recording.runs.iter().flat_map(|run| &run.steps) {
-            let nanoseconds = time.elapsed.as_nanos() as u64;
-            let least = times.entry(time.step).or_insert(nanoseconds);
+        for (step, elapsed) in recording.runs.iter().flat_map(Run::step_times) {
+            let nanoseconds = elapsed.as_nanos() as u64;
+            let least = times.entry(step).or_insert(nanoseconds);
             *least = nanoseconds.min(*least);
         }
         let named = infos

@@ -48,8 +48,10 @@ pub fn conv(conv: &Conv2d, at: &mut Prepare<'_>, grid: ByteScale) -> Result<Kern
     if let Some(shortcut) = &at.step.fused.shortcut {
         return conv_with_shortcut(&shape, at, grid, shortcut);
     }
+    // By the whole batch, so that slices of it have the same bits.
+    let batch = shape.repeated(at.turns);
     let (weights, bias) =
-        if at.integers == Integers::Kernels && ByteWinograd::is_faster(&shape, cpu.isa()) {
+        if at.integers == Integers::Kernels && ByteWinograd::is_faster(&batch, cpu.isa()) {
             let packing = Packing {
                 form: Form::WinogradBytes,
                 ..packing

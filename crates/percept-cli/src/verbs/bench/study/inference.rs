@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use percept_engine::{MemoryAtPeak, Recording, StepInfo};
+use percept_engine::{MemoryAtPeak, Recording, Run, StepInfo};
 use percept_graph::PriceList;
 use percept_models::Model;
 use percept_models::study::{Component, InferenceStudy, Measure, Study};
@@ -181,9 +181,9 @@ impl<'a> Inference<'a> {
         memory: MemoryAtPeak,
     ) -> Self {
         let mut fastest: BTreeMap<usize, f64> = BTreeMap::new();
-        for time in recording.runs.iter().flat_map(|run| &run.steps) {
-            let ms = time.elapsed.as_secs_f64() * 1e3;
-            let known = fastest.entry(time.step).or_insert(ms);
+        for (step, elapsed) in recording.runs.iter().flat_map(Run::step_times) {
+            let ms = elapsed.as_secs_f64() * 1e3;
+            let known = fastest.entry(step).or_insert(ms);
             *known = known.min(ms);
         }
         let mut measured = Self {
