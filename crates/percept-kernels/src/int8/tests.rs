@@ -601,3 +601,52 @@ fn what_has_no_byte_is_cut_off() {
     );
     assert_eq!(ByteScale::reaching(0.0, true).quantize(0.3), 38);
 }
+
+/// Results that no integer of 32 bits holds, and those that are no numbers, on every way from sums to bytes.
+#[test]
+fn results_beyond_all_integers_are_cut_off() {
+    let shape = ConvShape {
+        batch: 3,
+        in_channels: 8,
+        height: 7,
+        width: 7,
+        out_channels: 12,
+        kernel: [1, 1],
+        stride: [1, 1],
+        padding: [0, 0],
+        dilation: [1, 1],
+        groups: 1,
+    };
+    let weights = ByteWeights::quantize(12, &[1.0; 96]);
+    let x = to_quads([3, 8, 49], &[1; 3 * 8 * 49]);
+    let step = ByteScale {
+        scale: 1.0,
+        signed: true,
+    };
+    let sum = 8.0 * 127.0 * weights.scales[0];
+    for isa in Isa::available_for_bytes() {
+        let cpu = Cpu::with_isa(1, isa).unwrap();
+        let packed = ByteConv::pack(&cpu, &shape, &weights, false);
+        let cases = [
+            (100.0 / sum, 0.0, 100),
+            (1e30 / sum, 0.0, 127),
+            (-1e30 / sum, 0.0, -127),
+            (1.0 / sum, 1e12, 127),
+            (1.0 / sum, -1e12, -127),
+            (1.0 / sum, f32::NAN, -127),
+            (f32::NAN, 0.0, -127),
+        ];
+        for (input_scale, bias, expected) in cases {
+            let epilogue = ByteEpilogue {
+                input_scale,
+                bias: Some(&[bias; 12]),
+                residual: None,
+                activation: Activation::Identity,
+            };
+            let mut y = Aligned::new(map_len(3, 12, 49));
+            let output = ByteOutput::Bytes(y.bytes_mut(), step);
+            byte_conv2d(&cpu, &shape, &packed, x.bytes(), epilogue, output);
+            assert_eq!(y.bytes(), vec![expected; 3 * 12 * 49], "{isa}, {bias}");
+        }
+    }
+}

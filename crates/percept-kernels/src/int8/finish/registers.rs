@@ -4,6 +4,7 @@
 //! looks only so many instructions ahead, so that there is little else between two tiles: whole panels follow one another in one loop.
 
 use std::arch::x86_64::*;
+use std::array::from_fn;
 use std::mem::MaybeUninit;
 
 use super::tile::{PixelRun, PlacedPanel};
@@ -80,7 +81,8 @@ impl Finish<'_> {
 }
 
 impl RegisterTile<'_> {
-    /// Multiplies and finishes the first of these panels, as many as go in one way; says how many. A panel of too few pixels is left.
+    /// Multiplies and finishes the first of these panels, as many as go in one way; says how many. Panels of too few pixels are left, and
+    /// those of three samples.
     ///
     /// # Safety
     /// This CPU must have the instructions ([`has_wide`](crate::int8::has_wide)), weights and panels must be there as
@@ -91,13 +93,14 @@ impl RegisterTile<'_> {
         panels: &[PlacedPanel],
         runs: &[PixelRun],
     ) -> usize {
-        let whole = panels.iter().take_while(|panel| panel.is_whole());
-        let panels = match (whole.count(), panels) {
-            (0, []) => return 0,
-            (0, [first, ..]) if first.pixels() <= FEW_PIXELS => return 0,
-            (0, [first, ..]) => std::slice::from_ref(first),
-            (whole, panels) => &panels[..whole],
+        let Some(vectors) = panels.first().map(vectors_of) else {
+            return 0;
         };
+        let goes = |panel: &&PlacedPanel| {
+            let has_place = panel.runs.len() <= 2 && panel.pixels() > FEW_PIXELS;
+            has_place && vectors_of(panel) == vectors
+        };
+        let panels = &panels[..panels.iter().take_while(goes).count()];
         let groups_bytes = (self.rows.groups - 1) * self.group_bytes;
         for panel in panels {
             let last = runs[panel.runs.clone()].last();
@@ -111,9 +114,7 @@ impl RegisterTile<'_> {
             scales: self.scales,
             y: self.y.as_mut_ptr().wrapping_add(self.start),
             group_bytes: self.group_bytes,
-            sample_quads: self.sample_quads,
             lowest: self.lowest,
-            runs,
         };
         // SAFETY: passed on from the caller; results lie in the output, as asserted above, and so do bytes that are added.
         unsafe {
@@ -138,7 +139,11 @@ impl RegisterTile<'_> {
     }
 }
 
-/// What is added to whole panels, maybe multiplied in front of each.
+fn vectors_of(panel: &PlacedPanel) -> usize {
+    panel.pixels().div_ceil(LANES)
+}
+
+/// What is added to panels, maybe multiplied in front of each.
 trait PanelAddition: Copy {
     unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
         self,
@@ -192,39 +197,34 @@ impl PanelAddition for Second {
 /// Where tiles of some rows go. Copies of what is in [`RegisterTile`], which bytes that are written might overwrite for all that a
 /// compiler knows.
 #[derive(Clone, Copy)]
-struct Target<'a> {
+struct Target {
     rows: TileRows,
     scales: Scales,
     /// Where the first channel lies in the first sample.
     y: *mut i8,
     group_bytes: usize,
-    sample_quads: usize,
     lowest: i8,
-    runs: &'a [PixelRun],
 }
 
-impl Target<'_> {
-    /// One panel, or several whole ones.
+impl Target {
+    /// Panels of as many vectors.
     #[inline(always)]
     unsafe fn multiply(self, panels: &[PlacedPanel], added: impl PanelAddition) {
-        let [first, ..] = panels else { return };
-        let vectors = first.pixels().div_ceil(LANES);
+        let vectors = panels.first().map_or(0, vectors_of);
         // SAFETY: passed on from the caller.
         unsafe {
-            match (self.rows.groups, vectors, first.runs.len()) {
-                (1, 1, 1) => self.sized::<1, 1>(panels, added),
-                (1, 2, 1) => self.sized::<1, 2>(panels, added),
-                (1, _, 1) => self.sized::<1, 3>(panels, added),
-                (_, 1, 1) => self.sized::<2, 1>(panels, added),
-                (_, 2, 1) => self.sized::<2, 2>(panels, added),
-                (_, _, 1) => self.sized::<2, 3>(panels, added),
-                (1, _, _) => self.across::<1>(first, added),
-                (_, _, _) => self.across::<2>(first, added),
+            match (self.rows.groups, vectors) {
+                (1, 1) => self.sized::<1, 1>(panels, added),
+                (1, 2) => self.sized::<1, 2>(panels, added),
+                (1, _) => self.sized::<1, 3>(panels, added),
+                (_, 1) => self.sized::<2, 1>(panels, added),
+                (_, 2) => self.sized::<2, 2>(panels, added),
+                (_, _) => self.sized::<2, 3>(panels, added),
             }
         }
     }
 
-    /// Panels of one run each. Groups are spelled out, because sums stay in registers only where no loop counts them.
+    /// Groups are spelled out, because sums stay in registers only where no loop counts them.
     #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
     unsafe fn sized<const GROUPS: usize, const VECTORS: usize>(
         self,
@@ -240,86 +240,42 @@ impl Target<'_> {
             unsafe {
                 let added = added.of::<GROUPS, VECTORS>(second);
                 let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, panel, rows.start);
-                self.one_run(0, placed, &sums[0], added);
-                if GROUPS > 1 {
-                    self.one_run(1, placed, &sums[GROUPS - 1], added);
+                let full = [u16::MAX; VECTORS];
+                let [first, second] = placed.pieces;
+                let masks: [[u16; VECTORS]; 2] =
+                    [first, second].map(|piece| from_fn(|j| piece.masks[j]));
+                // Masks that are known to be whole make for plain loads and stores, which are faster.
+                if masks[0] == full {
+                    self.groups(placed, [full, [0; VECTORS]], &sums, added);
+                } else {
+                    self.groups(placed, masks, &sums, added);
                 }
             }
         }
     }
 
-    /// A panel that lies across samples.
-    #[target_feature(enable = "avx512f,avx512bw,avx512vnni")]
-    unsafe fn across<const GROUPS: usize>(self, placed: &PlacedPanel, added: impl PanelAddition) {
-        let rows = self.rows;
-        let &[Some(panel), second] = &placed.inputs else {
-            return;
-        };
-        // SAFETY: passed on from the caller.
-        unsafe {
-            let added = added.of::<GROUPS, 3>(second);
-            let sums = products::<GROUPS, 3>(rows.depth, rows.a, panel, rows.start);
-            self.several_runs(0, placed, &sums[0], added);
-            if GROUPS > 1 {
-                self.several_runs(1, placed, &sums[GROUPS - 1], added);
-            }
-        }
-    }
-
     #[inline(always)]
-    unsafe fn one_run<const VECTORS: usize>(
+    unsafe fn groups<const GROUPS: usize, const VECTORS: usize>(
         self,
-        group: usize,
         placed: &PlacedPanel,
-        sums: &[[__m512i; VECTORS]; TILE_ROWS],
+        masks: [[u16; VECTORS]; 2],
+        sums: &[[[__m512i; VECTORS]; TILE_ROWS]; GROUPS],
         added: impl Addition,
     ) {
-        for j in 0..VECTORS {
-            let column = LANES * j;
-            let place = Place {
-                group,
-                column,
-                pixel: (placed.quad + column) as isize,
-                mask: match j + 1 < VECTORS {
-                    true => u16::MAX,
-                    false => placed.last_mask,
-                },
-            };
-            // SAFETY: passed on from the caller.
-            unsafe { self.vector(place, column_of(sums, j), added) };
-        }
-    }
-
-    /// The vectors of each run, under the masks of its pixels: what lies across two runs is finished for both.
-    #[inline(always)]
-    unsafe fn several_runs(
-        self,
-        group: usize,
-        placed: &PlacedPanel,
-        sums: &[[__m512i; 3]; TILE_ROWS],
-        added: impl Addition,
-    ) {
-        let vectors = [column_of(sums, 0), column_of(sums, 1), column_of(sums, 2)];
-        for &run in &self.runs[placed.runs.clone()] {
-            let first = (run.sample * self.sample_quads + run.pixel) as isize - run.column as isize;
-            let columns = (u64::MAX >> (64 - run.len)) << run.column;
-            let place = |j: usize| Place {
-                group,
-                column: LANES * j,
-                pixel: first + (LANES * j) as isize,
-                mask: (columns >> (LANES * j)) as __mmask16,
-            };
-            // SAFETY: passed on from the caller.
-            unsafe {
-                if place(0).mask != 0 {
-                    self.vector(place(0), vectors[0], added);
-                }
-                if place(1).mask != 0 {
-                    self.vector(place(1), vectors[1], added);
-                }
-                if place(2).mask != 0 {
-                    self.vector(place(2), vectors[2], added);
-                }
+        let [first, second] = &placed.pieces;
+        for group in 0..GROUPS {
+            for j in 0..VECTORS {
+                let column = LANES * j;
+                let place = Place {
+                    group,
+                    column,
+                    pixel: first.quad + column as isize,
+                    mask: masks[0][j],
+                    other: (second.quad + column as isize, masks[1][j]),
+                };
+                let row = |i: usize| sums[group][i][j];
+                // SAFETY: passed on from the caller.
+                unsafe { self.vector(place, [row(0), row(1), row(2), row(3)], added) };
             }
         }
     }
@@ -330,18 +286,14 @@ impl Target<'_> {
         unsafe {
             let steps = added.add(place, self.scales.apply(place.group, sums));
             let quads = quads_of(steps, self.lowest);
-            let to = self.y.wrapping_add(place.group * self.group_bytes);
-            let to = to.wrapping_offset(4 * place.pixel);
+            let start = self.y.wrapping_add(place.group * self.group_bytes);
+            let to = start.wrapping_offset(4 * place.pixel);
             _mm512_mask_storeu_epi32(to.cast(), place.mask, quads);
+            let (other, mask) = place.other;
+            if mask != 0 {
+                let to = start.wrapping_offset(4 * other);
+                _mm512_mask_storeu_epi32(to.cast(), mask, quads);
+            }
         }
     }
-}
-
-/// A vector of each row.
-#[inline(always)]
-fn column_of<const VECTORS: usize>(
-    sums: &[[__m512i; VECTORS]; TILE_ROWS],
-    j: usize,
-) -> [__m512i; TILE_ROWS] {
-    [sums[0][j], sums[1][j], sums[2][j], sums[3][j]]
 }

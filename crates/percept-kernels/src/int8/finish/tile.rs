@@ -65,14 +65,21 @@ pub(in crate::int8) struct PlacedPanel {
     pub(in crate::int8) inputs: [Option<Panel>; 2],
     /// What it consists of, in order: these of some runs.
     pub(in crate::int8) runs: Range<usize>,
-    /// The first quad of a group of channels that the first pixel goes to, counted from the first one of the first sample.
-    pub(super) quad: usize,
-    /// The lanes of its last vector.
-    pub(super) last_mask: u16,
+    /// Where the first two of those lie.
+    pub(super) pieces: [Piece; 2],
+}
+
+/// A run as vectors of 16 columns see it.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Piece {
+    /// Where the tile's first column would go among the quads of a group of channels, counted from the first one of the first sample.
+    pub(super) quad: isize,
+    /// Its columns in each vector.
+    pub(super) masks: [u16; 3],
 }
 
 impl PlacedPanel {
-    /// For pixels that are part of so many a sample, and of so many quads of output a sample; adds their runs.
+    /// For pixels of samples that have so many, and so many quads of output; adds their runs.
     pub(in crate::int8) fn new(
         inputs: [Option<Panel>; 2],
         pixels: Range<usize>,
@@ -80,26 +87,23 @@ impl PlacedPanel {
         runs: &mut Vec<PixelRun>,
     ) -> PlacedPanel {
         let first = runs.len();
-        let last_lanes = (pixels.len() + 15) % 16 + 1;
-        let quad = pixels.start / per_sample * quads + pixels.start % per_sample;
         runs.extend(PixelRun::of(pixels, per_sample));
+        let mut pieces = [Piece::default(); 2];
+        for (piece, run) in pieces.iter_mut().zip(&runs[first..]) {
+            piece.quad = (run.sample * quads + run.pixel) as isize - run.column as isize;
+            let columns = (u64::MAX >> (64 - run.len)) << run.column;
+            piece.masks = [0, 16, 32].map(|column| (columns >> column) as u16);
+        }
         PlacedPanel {
             inputs,
             runs: first..runs.len(),
-            quad,
-            last_mask: u16::MAX >> (16 - last_lanes),
+            pieces,
         }
     }
 
     #[inline(always)]
     pub(super) fn pixels(&self) -> usize {
         self.inputs[0].map_or(0, |panel| panel.pixels)
-    }
-
-    /// Whether it fills the vectors of a tile, all in one sample.
-    #[inline(always)]
-    pub(super) fn is_whole(&self) -> bool {
-        self.runs.len() == 1 && self.pixels() > 2 * 16
     }
 }
 

@@ -1,5 +1,6 @@
 //! From sums to results in vectors of 512 bits: four rows of 16 pixels at a time.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
 use crate::int8::scale::LARGEST;
@@ -63,6 +64,8 @@ pub(super) struct Place {
     pub(super) pixel: isize,
     /// The pixels that there are.
     pub(super) mask: __mmask16,
+    /// The same once more, for those that lie in another sample.
+    pub(super) other: (isize, __mmask16),
 }
 
 /// Four rows of sums that lie in memory.
@@ -116,9 +119,14 @@ impl Addition for Bytes {
     unsafe fn add(self, place: Place, mut values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
         // SAFETY: passed on from the caller; nothing outside of the mask is read.
         unsafe {
-            let from = self.bytes.wrapping_add(place.group * self.group_bytes);
-            let from = from.wrapping_offset(4 * place.pixel);
-            let quads = _mm512_maskz_loadu_epi32(place.mask, from.cast());
+            let start = self.bytes.wrapping_add(place.group * self.group_bytes);
+            let from = start.wrapping_offset(4 * place.pixel);
+            let mut quads = _mm512_maskz_loadu_epi32(place.mask, from.cast());
+            let (other, mask) = place.other;
+            if mask != 0 {
+                let from = start.wrapping_offset(4 * other);
+                quads = _mm512_mask_loadu_epi32(quads, mask, from.cast());
+            }
             let added = widen_to_top(quads);
             for i in 0..TILE_ROWS {
                 // The same as the byte times the scale: powers of two change no digits.
@@ -184,17 +192,35 @@ impl Addition for Floats {
 /// What bytes are multiplied by that were widened to the top of their integers.
 const TOP: f32 = (1 << 24) as f32;
 
+/// For each byte of a quad, the order that takes it to the top of its integer in all 16 quads; what is negative leaves zeros.
+#[repr(align(64))]
+struct Orders([[i8; 4 * LANES]; TILE_ROWS]);
+
+static TO_TOP: Orders = {
+    let mut orders = [[-1; 4 * LANES]; TILE_ROWS];
+    let mut byte = 0;
+    while byte < TILE_ROWS * LANES {
+        // Quads are numbered within their 16 bytes.
+        let (i, quad) = (byte / LANES, byte % LANES);
+        orders[i][4 * quad + 3] = (quad % 4 * 4 + i) as i8;
+        byte += 1;
+    }
+    Orders(orders)
+};
+
 /// Vector j from bytes j of 16 quads, times [`TOP`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn widen_to_top(quads: __m512i) -> [__m512; TILE_ROWS] {
+    let mut orders: *const Orders = &raw const TO_TOP;
+    // No instruction at all, but where these lie is not known before: in front of products they would take registers that sums need.
+    // SAFETY: it changes nothing.
+    unsafe { asm!("/* {0} */", inout(reg) orders, options(nomem, nostack, preserves_flags)) };
     let mut vectors = [_mm512_setzero_ps(); TILE_ROWS];
     for i in 0..TILE_ROWS {
-        // Byte i of each quad to its top; what is negative here leaves zeros.
-        let i = i as i32;
-        let top = |quad: i32| ((4 * quad + i) << 24) | 0x80_8080;
-        let order = _mm512_broadcast_i32x4(_mm_setr_epi32(top(0), top(1), top(2), top(3)));
-        vectors[i as usize] = _mm512_cvtepi32_ps(_mm512_shuffle_epi8(quads, order));
+        // SAFETY: a table of four aligned vectors.
+        let order = unsafe { _mm512_load_si512((*orders).0[i].as_ptr().cast()) };
+        vectors[i] = _mm512_cvtepi32_ps(_mm512_shuffle_epi8(quads, order));
     }
     vectors
 }

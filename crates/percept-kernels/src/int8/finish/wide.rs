@@ -143,6 +143,7 @@ impl Part<'_> {
                     column: run.column + pixel,
                     pixel: pixel as isize,
                     mask: mask(run.len - pixel),
+                    other: (0, 0),
                 };
                 // SAFETY: groups are those of the tile, runs lie inside of it, and what is added is there for all of them.
                 let values = unsafe {
