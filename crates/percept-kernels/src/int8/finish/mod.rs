@@ -20,6 +20,8 @@ use crate::simd::LANES;
 pub(super) use columns::TileRun;
 pub(super) use rows::FinishRows;
 pub(super) use tile::{FinishTile, PixelRun, PlacedPanel};
+#[cfg(target_arch = "x86_64")]
+pub(super) use vectors::{cut_off, quads_of};
 
 /// `y = activation(sum · input scale · weight scale + bias + residual)`.
 #[derive(Clone, Copy, Debug)]

@@ -145,6 +145,10 @@ fn vectors_of(panel: &PlacedPanel) -> usize {
 
 /// What is added to panels, maybe multiplied in front of each.
 trait PanelAddition: Copy {
+    /// Asks for what is added to a vector of pixels of a group, which mostly comes from far: each of it is read once.
+    #[inline(always)]
+    fn fetch(self, _group: usize, _quad: isize) {}
+
     unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
         self,
         second: Option<Panel>,
@@ -162,6 +166,13 @@ impl PanelAddition for Nothing {
 }
 
 impl PanelAddition for Bytes {
+    #[inline(always)]
+    fn fetch(self, group: usize, quad: isize) {
+        let start = self.bytes.wrapping_add(group * self.group_bytes);
+        // SAFETY: a prefetch never faults.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(4 * quad)) };
+    }
+
     #[inline(always)]
     unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
         self,
@@ -232,7 +243,14 @@ impl Target {
         added: impl PanelAddition,
     ) {
         let rows = self.rows;
-        for placed in panels {
+        for (index, placed) in panels.iter().enumerate() {
+            if let Some(next) = panels.get(index + 1) {
+                for group in 0..GROUPS {
+                    for j in 0..VECTORS {
+                        added.fetch(group, next.pieces[0].quad + (LANES * j) as isize);
+                    }
+                }
+            }
             let &[Some(panel), second] = &placed.inputs else {
                 return;
             };

@@ -208,14 +208,20 @@ static TO_TOP: Orders = {
     Orders(orders)
 };
 
+/// The same pointer, which is not known before: what is read through it in front of products would take registers that sums need.
+#[inline(always)]
+#[expect(clippy::pointers_in_nomem_asm_block, reason = "nothing is read there")]
+fn not_before<T>(mut p: *const T) -> *const T {
+    // SAFETY: no instruction at all.
+    unsafe { asm!("/* {0} */", inout(reg) p, options(nomem, nostack, preserves_flags)) };
+    p
+}
+
 /// Vector j from bytes j of 16 quads, times [`TOP`].
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
 fn widen_to_top(quads: __m512i) -> [__m512; TILE_ROWS] {
-    let mut orders: *const Orders = &raw const TO_TOP;
-    // No instruction at all, but where these lie is not known before: in front of products they would take registers that sums need.
-    // SAFETY: it changes nothing.
-    unsafe { asm!("/* {0} */", inout(reg) orders, options(nomem, nostack, preserves_flags)) };
+    let orders = not_before(&raw const TO_TOP);
     let mut vectors = [_mm512_setzero_ps(); TILE_ROWS];
     for i in 0..TILE_ROWS {
         // SAFETY: a table of four aligned vectors.
@@ -228,7 +234,7 @@ fn widen_to_top(quads: __m512i) -> [__m512; TILE_ROWS] {
 /// Numbers cut off at the largest byte.
 #[inline]
 #[target_feature(enable = "avx512f")]
-pub(super) fn cut_off(mut steps: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+pub(in crate::int8) fn cut_off(mut steps: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
     for i in 0..TILE_ROWS {
         // A NaN stays one, because the second operand is given then.
         steps[i] = _mm512_min_ps(_mm512_set1_ps(LARGEST), steps[i]);
@@ -239,7 +245,7 @@ pub(super) fn cut_off(mut steps: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
 /// 16 quads of the bytes nearest to numbers of steps, which are below 2^31.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-pub(super) fn quads_of(steps: [__m512; TILE_ROWS], lowest: i8) -> __m512i {
+pub(in crate::int8) fn quads_of(steps: [__m512; TILE_ROWS], lowest: i8) -> __m512i {
     let mut integers = [_mm512_setzero_si512(); TILE_ROWS];
     for i in 0..TILE_ROWS {
         // A NaN becomes the smallest integer; so does what is below all.

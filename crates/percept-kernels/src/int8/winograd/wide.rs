@@ -6,8 +6,7 @@ use super::input::{self, Source, TransformInput, Words, transform_lines};
 use super::output::TransformOutput;
 use super::{POSITIONS, SPAN, TILE, position_stride};
 use crate::aligned::LINE_BYTES;
-use crate::int8::finish::{Plain, StraightOutput};
-use crate::int8::scale::LARGEST;
+use crate::int8::finish::{Plain, StraightOutput, cut_off, quads_of};
 use crate::int8::tile::{TILE_ROWS, WORD_COLUMNS, WORD_RUN};
 
 /// Numbers of a vector, and tiles that are transformed together.
@@ -343,18 +342,12 @@ pub(super) unsafe fn transform_output(mut work: TransformOutput<'_>, plain: &Pla
             }
         }
         StraightOutput::Bytes { y, lowest } => {
-            let ends = [_mm512_set1_ps(lowest), _mm512_set1_ps(LARGEST)];
             for row in 0..TILE {
                 for first in (0..tiles).step_by(LANES) {
-                    let step = |column: usize, channel: usize| {
-                        let value = output(work, channel, first, row, column);
-                        // The second operand is what a NaN becomes.
-                        let value = _mm512_max_ps(value, ends[0]);
-                        _mm512_cvtps_epi32(_mm512_min_ps(value, ends[1]))
-                    };
                     let quads = |column: usize| {
-                        let steps = |channel: usize| step(column, channel);
-                        quads_of([steps(0), steps(1), steps(2), steps(3)])
+                        let steps = |channel: usize| output(work, channel, first, row, column);
+                        let steps = [steps(0), steps(1), steps(2), steps(3)];
+                        quads_of(cut_off(steps), lowest as i8)
                     };
                     let columns = [quads(0), quads(1), quads(2), quads(3)];
                     lay_across(columns, &mut line, first);
@@ -447,16 +440,6 @@ fn transform(m: [__m512; SPAN]) -> [__m512; TILE] {
         add_times(4.0, sum2, sum1),
         add(add_times(8.0, difference2, difference1), m[5]),
     ]
-}
-
-/// Integers of four channels to quads.
-#[inline]
-#[target_feature(enable = "avx512f,avx512bw")]
-fn quads_of([a, b, c, d]: [__m512i; TILE_ROWS]) -> __m512i {
-    // Bytes [channel][column] of a part to [column][channel].
-    let order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
-    let bytes = _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
-    _mm512_shuffle_epi8(bytes, _mm512_broadcast_i32x4(order))
 }
 
 /// Lays a row of 16 tiles from `first` on, whose columns these are, into a line in the order of tiles.
