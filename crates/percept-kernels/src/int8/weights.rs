@@ -3,6 +3,7 @@
 use super::scale::LARGEST;
 use super::tile::{Operands, Packing, QUAD_LIMIT, Width};
 use crate::aligned::AlignedBuf;
+use crate::simd::ROUNDER;
 
 /// How many products of bytes a sum may have: as many as cannot leave 32 bits.
 const MOST_PRODUCTS: usize = i32::MAX as usize / (127 * 127);
@@ -277,6 +278,7 @@ fn row_scale(row: &[f32]) -> f32 {
 
 fn quantize_row(row: &[f32], scale: f32, to: &mut [i8]) {
     for (&weight, q) in row.iter().zip(to) {
-        *q = (weight / scale).clamp(-LARGEST, LARGEST).round_ties_even() as i8;
+        // Rounded to the nearest, ties to even, without the call that `round_ties_even` is on CPUs that may lack SSE4.1.
+        *q = ((weight / scale).clamp(-LARGEST, LARGEST) + ROUNDER - ROUNDER) as i8;
     }
 }
