@@ -549,6 +549,12 @@ fn the_bound_is_kept_and_costs_little() {
         // Evenly spread weights are the worst case: nearly twice as coarse.
         assert!(bounded >= plain && *bounded < 2.0 * plain);
     }
+    // Ties to even, as the library rounds.
+    let halves: Vec<f32> = (-254..=254).map(|half| half as f32 / 2.0).collect();
+    let rounded = ByteWeights::on_grids(vec![1.0], &halves).values;
+    for (rounded, half) in rounded.into_iter().zip(halves) {
+        assert_eq!(f32::from(rounded), half.round_ties_even());
+    }
     let constant = ByteWeights::quantize(1, &[0.0; 4]);
     assert_eq!((constant.scales, constant.values), (vec![1.0], vec![0; 4]));
 }

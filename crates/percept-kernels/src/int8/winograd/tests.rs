@@ -1,6 +1,6 @@
 //! Sums that cannot overflow, for the input that aligns every term; and the control that does.
 
-use super::weights::{largest_input, step};
+use super::weights::{largest_input, nearest, step};
 use super::*;
 use crate::int8::map_len;
 use crate::testing::numbers;
@@ -31,6 +31,16 @@ fn no_input_overflows() {
         }
     }
     assert_eq!(step(&[0.0, 0.0], 100), 1.0);
+}
+
+#[test]
+fn the_nearest_whole_number_is_that_of_the_library() {
+    for quarters in -140_000..=140_000 {
+        let value = f64::from(quarters) / 4.0;
+        for value in [value.next_down(), value, value.next_up()] {
+            assert_eq!(f64::from(nearest(value)), value.round(), "{value}");
+        }
+    }
 }
 
 /// Inputs that are largest wherever the transform wants them to be, in one channel after the other.

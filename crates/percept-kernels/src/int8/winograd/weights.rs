@@ -136,7 +136,7 @@ fn weighted(factors: &[f64; 3], [a, b, c]: [&[f64; LANES]; 3]) -> [f64; LANES] {
 
 /// The nearest whole number, the one farther from zero of two, of a number below 2^31: [`f64::round`] without its call.
 #[inline(always)]
-fn nearest(value: f64) -> i32 {
+pub(super) fn nearest(value: f64) -> i32 {
     let whole = value as i32;
     let rest = value - f64::from(whole);
     whole + i32::from(rest >= 0.5) - i32::from(rest <= -0.5)
