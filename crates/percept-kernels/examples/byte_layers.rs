@@ -7,8 +7,8 @@ use std::time::Instant;
 
 use percept_kernels::conv::{ConvShape, Mode, PackedConv, choose_algorithm, conv2d};
 use percept_kernels::int8::{
-    ByteConv, ByteEpilogue, ByteOutput, ByteScale, ByteWeights, ByteWinograd, byte_conv2d,
-    byte_winograd, map_len, quantize_map,
+    ByteConv, ByteEpilogue, ByteOutput, ByteScale, ByteWeights, ByteWinograd, Rounding,
+    byte_conv2d, byte_winograd, map_len, quantize_map,
 };
 use percept_kernels::{Activation, Cpu, Epilogue};
 
@@ -119,6 +119,7 @@ impl Layer {
                     bias: Some(&self.bias),
                     residual: None,
                     activation: Activation::Relu,
+                    rounding: Rounding::Fused,
                 };
                 let started = Instant::now();
                 let output = ByteOutput::Bytes(&mut bytes, STEP);

@@ -34,7 +34,7 @@ use crate::isa::Isa;
 
 pub use conv::{ByteConv, ByteTerm, byte_conv2d, byte_conv2d_sum};
 pub use depthwise::{ByteDepthwise, byte_depthwise_conv2d};
-pub use finish::{Addend, ByteEpilogue, ByteOutput};
+pub use finish::{Addend, ByteEpilogue, ByteOutput, Rounding};
 pub use linear::{ByteLinear, byte_linear};
 pub use map::{dequantize_map, dequantize_rows, map_len, quantize_map, quantize_rows, row_len};
 pub use pool::max_pool_quads;

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::activation::Activation;
     use crate::conv::{BorderAxis, seal_interior};
-    use crate::int8::{ByteScale, ByteWeights, byte_conv2d, map_len};
+    use crate::int8::{ByteScale, ByteWeights, Rounding, byte_conv2d, map_len};
     use crate::isa::Isa;
     use crate::testing::numbers;
     use proptest::prelude::*;
@@ -90,6 +90,7 @@ mod tests {
                 bias: Some(&self.bias),
                 residual: None,
                 activation: Activation::Relu,
+                rounding: Rounding::Fused,
             }
         }
 

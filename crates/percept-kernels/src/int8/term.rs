@@ -215,8 +215,8 @@ mod tests {
     use crate::conv::ConvShape;
     use crate::cpu::Cpu;
     use crate::int8::{
-        Addend, ByteConv, ByteEpilogue, ByteOutput, ByteScale, ByteTerm, ByteWeights, byte_conv2d,
-        byte_conv2d_sum, map_len,
+        Addend, ByteConv, ByteEpilogue, ByteOutput, ByteScale, ByteTerm, ByteWeights, Rounding,
+        byte_conv2d, byte_conv2d_sum, map_len,
     };
     use crate::isa::Isa;
     use crate::testing::numbers;
@@ -256,9 +256,9 @@ mod tests {
             signed: activation != Activation::Relu,
         };
         let byte_len = map_len(shape.batch, shape.out_channels, shape.out_pixels());
-        for (isa, threads) in Isa::available_for_bytes()
+        for (isa, threads, rounding) in Isa::available_for_bytes()
             .into_iter()
-            .flat_map(|isa| [(isa, 1), (isa, 3)])
+            .flat_map(|isa| [(isa, 1, Rounding::Each), (isa, 3, Rounding::Fused)])
         {
             let cpu = Cpu::with_isa(threads, isa).unwrap();
             let packed = ByteConv::pack(&cpu, shape, &weights, signed[0]);
@@ -268,6 +268,7 @@ mod tests {
                 bias: Some(&bias[index]),
                 residual: None,
                 activation: Activation::Identity,
+                rounding,
             };
             let mut residual = vec![0.0; shape.out_len()];
             let output = ByteOutput::Floats(&mut residual);

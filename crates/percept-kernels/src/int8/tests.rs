@@ -119,7 +119,11 @@ fn check(
         scale: 0.05,
         signed: extras.activation != Activation::Relu,
     };
-    for bytes in [false, true] {
+    let both = [Rounding::Fused, Rounding::Each];
+    for (bytes, rounding) in [false, true]
+        .into_iter()
+        .flat_map(|bytes| both.map(|rounding| (bytes, rounding)))
+    {
         let added = |index: usize| match (extras.residual, bytes) {
             (false, _) => None,
             (true, false) => Some((float_residual[index], 1.0)),
@@ -128,15 +132,18 @@ fn check(
                 Some((added, RESIDUAL_SCALE))
             }
         };
-        // Bytes behind a straight activation count in steps all the way.
+        let add_product = |a: f32, b: f32, c: f32| match rounding {
+            Rounding::Fused => a.mul_add(b, c),
+            Rounding::Each => a * b + c,
+        };
         let expected = |unit: f32| -> Vec<f32> {
             let finished = sums.iter().enumerate().map(|(index, &sum)| {
                 let channel = channel(index);
                 let bias = bias.as_ref().map_or(0.0, |bias| bias[channel]);
                 let factor = scales[channel] * INPUT_SCALE * unit;
-                let value = (sum as f32).mul_add(factor, bias * unit);
+                let value = add_product(sum as f32, factor, bias * unit);
                 let value = match added(index) {
-                    Some((added, scale)) => added.mul_add(scale * unit, value),
+                    Some((added, scale)) => add_product(added, scale * unit, value),
                     None => value,
                 };
                 extras.activation.scalar(value)
@@ -144,18 +151,20 @@ fn check(
             finished.collect()
         };
         let floats_expected = expected(1.0);
-        let bytes_expected: Vec<i8> = match extras.activation {
-            Activation::LeakyRelu(_) => {
-                let values = floats_expected.iter();
-                values.map(|&value| output_scale.quantize(value)).collect()
-            }
-            _ => {
+        let is_straight = !matches!(extras.activation, Activation::LeakyRelu(_));
+        let bytes_expected: Vec<i8> = match (rounding, is_straight) {
+            // Counted in steps all the way.
+            (Rounding::Fused, true) => {
                 let steps = expected(1.0 / output_scale.scale).into_iter();
                 let step = ByteScale {
                     scale: 1.0,
                     ..output_scale
                 };
                 steps.map(|steps| step.quantize(steps)).collect()
+            }
+            _ => {
+                let values = floats_expected.iter();
+                values.map(|&value| output_scale.quantize(value)).collect()
             }
         };
         let epilogue = ByteEpilogue {
@@ -166,6 +175,7 @@ fn check(
                 true => Addend::Bytes(byte_residual.bytes(), RESIDUAL_SCALE),
             }),
             activation: extras.activation,
+            rounding,
         };
         for isa in Isa::available_for_bytes() {
             for threads in [1, 2, 3] {
@@ -394,6 +404,7 @@ fn check_winograd(shape: &ConvShape, extras: &Extras) {
         bias: extras.bias.then_some(&bias[..]),
         residual,
         activation: extras.activation,
+        rounding: Rounding::Fused,
     };
     let scale = ByteScale::reaching(9.0, true);
     let mut first: Option<(Vec<f32>, Vec<i8>)> = None;
@@ -650,6 +661,7 @@ fn results_beyond_all_integers_are_cut_off() {
                 bias: Some(&[bias; 12]),
                 residual: None,
                 activation: Activation::Identity,
+                rounding: Rounding::Fused,
             };
             let mut y = Aligned::new(map_len(3, 12, 49));
             let output = ByteOutput::Bytes(y.bytes_mut(), step);

@@ -6,7 +6,7 @@ use std::sync::MutexGuard;
 
 use percept_graph::{Graph, Linear, Node, Per, SparseConv3d, WeightGrid};
 use percept_kernels::int8::{
-    Addend, ByteEpilogue, ByteLinear, ByteOutput, ByteScale, ByteSparseConv, ByteWeights,
+    Addend, ByteEpilogue, ByteLinear, ByteOutput, ByteScale, ByteSparseConv, ByteWeights, Rounding,
     byte_linear, byte_sparse_conv, quantize_rows, row_len,
 };
 use percept_kernels::{Activation, Scratch};
@@ -15,6 +15,7 @@ use super::{Prepare, sparse};
 use crate::EngineError;
 use crate::kernel::Kernel;
 use crate::operands::Operands;
+use crate::options::Integers;
 use crate::precision::Precision;
 use crate::weights::{Form, Packing, Vector};
 
@@ -28,6 +29,7 @@ struct Ends {
     /// The residual's position, and what its bytes stand for where it is bytes.
     residual: Option<(usize, Option<f32>)>,
     activation: Activation,
+    rounding: Rounding,
 }
 
 impl Ends {
@@ -42,6 +44,10 @@ impl Ends {
             output: at.output_form().map(|form| form.scale),
             residual,
             activation: at.activation(),
+            rounding: match at.integers {
+                Integers::Exact => Rounding::Each,
+                _ => Rounding::Fused,
+            },
         }
     }
 
@@ -84,6 +90,7 @@ impl Ends {
             bias: bias.as_ref().map(|bias| bias.as_slice()),
             residual,
             activation: self.activation,
+            rounding: self.rounding,
         }
     }
 

@@ -15,7 +15,7 @@ use super::scale::ByteScale;
 use crate::activation::Activation;
 use crate::aligned::SharedMut;
 use crate::conv::ConvShape;
-use crate::simd::LANES;
+use crate::simd::{LANES, Simd};
 
 pub(super) use columns::TileRun;
 pub(super) use rows::FinishRows;
@@ -34,6 +34,19 @@ pub struct ByteEpilogue<'a> {
     pub residual: Option<Addend<'a>>,
     /// Applied last.
     pub activation: Activation,
+    /// How this is rounded.
+    pub rounding: Rounding,
+}
+
+/// How sums become results.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rounding {
+    /// In as few roundings as there can be: by fused multiply-adds, and counted in steps all the way where results are bytes behind a
+    /// straight activation.
+    #[default]
+    Fused,
+    /// One operator after the other, each rounded, as a file for other engines has them. Slower.
+    Each,
 }
 
 /// A residual: floats in their own layout, or bytes in theirs with what a step stands for.
@@ -120,6 +133,7 @@ pub(super) struct Finish<'a> {
     /// What all of these were multiplied by, and floats that are added have to be. Bytes behind a straight activation are counted in steps
     /// from the start, so that nothing is left to multiply at the end; else it is 1.
     unit: f32,
+    rounding: Rounding,
     /// Whether no sums whatever can become numbers beyond the integers of 32 bits.
     fits_integers: bool,
     activation: Activation,
@@ -146,8 +160,8 @@ impl<'a> Finish<'a> {
                 if activation == Activation::Relu {
                     activation = Activation::Identity;
                 }
-                let (unit, per_unit) = match activation {
-                    Activation::Identity => (scale.per_unit(), 1.0),
+                let (unit, per_unit) = match (activation, epilogue.rounding) {
+                    (Activation::Identity, Rounding::Fused) => (scale.per_unit(), 1.0),
                     _ => (1.0, scale.per_unit()),
                 };
                 let y = SharedMut::new(y);
@@ -177,8 +191,18 @@ impl<'a> Finish<'a> {
             residual,
             added: None,
             unit,
+            rounding: epilogue.rounding,
             activation,
             output,
+        }
+    }
+
+    /// `a · b + c`.
+    #[inline(always)]
+    fn add_product<S: Simd>(&self, s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+        match self.rounding {
+            Rounding::Fused => s.fused(a, b, c),
+            Rounding::Each => s.add(s.mul(a, b), c),
         }
     }
 
@@ -258,8 +282,11 @@ impl Finish<'_> {
         })
     }
 
-    /// When the activation is none or a ReLU.
+    /// When the activation is none or a ReLU, and roundings are few.
     fn straight(&self) -> Option<StraightOutput<'_>> {
+        if self.rounding == Rounding::Each {
+            return None;
+        }
         Some(match (&self.output, self.activation) {
             // A ReLU is in the lowest byte already.
             (SharedOutput::Bytes { y, lowest, .. }, Activation::Identity) => {

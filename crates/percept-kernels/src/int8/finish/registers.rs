@@ -130,8 +130,16 @@ impl RegisterTile<'_> {
                 }
                 &Added::Product(rows, scales) => {
                     let mut sums = MaybeUninit::<[GroupSums; GROUPS]>::uninit();
-                    let sums = sums.as_mut_ptr().cast();
-                    target.multiply(panels, Second { rows, scales, sums });
+                    let sums = sums.as_mut_ptr().cast::<GroupSums>();
+                    let product = Product { scales, sums };
+                    target.multiply(
+                        panels,
+                        Second {
+                            rows,
+                            product,
+                            sums,
+                        },
+                    );
                 }
             }
         }
@@ -143,27 +151,21 @@ fn vectors_of(panel: &PlacedPanel) -> usize {
     panel.pixels().div_ceil(LANES)
 }
 
-/// What is added to panels, maybe multiplied in front of each.
-trait PanelAddition: Copy {
+/// What is added to panels.
+trait PanelAddition: Addition {
     /// Asks for what is added to a vector of pixels of a group, which mostly comes from far: each of it is read once.
     #[inline(always)]
     fn fetch(self, _group: usize, _quad: isize) {}
 
-    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
-        self,
-        second: Option<Panel>,
-    ) -> impl Addition;
+    /// Multiplies a panel whose product is added.
+    ///
+    /// # Safety
+    /// As for [`RegisterTile::panels`].
+    #[inline(always)]
+    unsafe fn multiply<const GROUPS: usize, const VECTORS: usize>(self, _second: Option<Panel>) {}
 }
 
-impl PanelAddition for Nothing {
-    #[inline(always)]
-    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
-        self,
-        _: Option<Panel>,
-    ) -> impl Addition {
-        self
-    }
-}
+impl PanelAddition for Nothing {}
 
 impl PanelAddition for Bytes {
     #[inline(always)]
@@ -172,36 +174,32 @@ impl PanelAddition for Bytes {
         // SAFETY: a prefetch never faults.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(start.wrapping_offset(4 * quad)) };
     }
-
-    #[inline(always)]
-    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
-        self,
-        _: Option<Panel>,
-    ) -> impl Addition {
-        self
-    }
 }
 
 /// A second product, and room for its sums.
 #[derive(Clone, Copy)]
 struct Second {
     rows: TileRows,
-    scales: Scales,
+    product: Product,
     sums: *mut GroupSums,
+}
+
+impl Addition for Second {
+    #[inline(always)]
+    unsafe fn add(self, place: Place, values: [__m512; TILE_ROWS]) -> [__m512; TILE_ROWS] {
+        // SAFETY: passed on from the caller.
+        unsafe { self.product.add(place, values) }
+    }
 }
 
 impl PanelAddition for Second {
     #[inline(always)]
-    unsafe fn of<const GROUPS: usize, const VECTORS: usize>(
-        self,
-        second: Option<Panel>,
-    ) -> impl Addition {
-        let Second { rows, scales, sums } = self;
+    unsafe fn multiply<const GROUPS: usize, const VECTORS: usize>(self, second: Option<Panel>) {
+        let Second { rows, sums, .. } = self;
         if let Some(panel) = second {
             // SAFETY: passed on from the caller.
             unsafe { vectors::<GROUPS, VECTORS>(rows.depth, rows.a, panel, rows.start, sums) };
         }
-        Product { scales, sums }
     }
 }
 
@@ -256,7 +254,7 @@ impl Target {
             };
             // SAFETY: passed on from the caller.
             unsafe {
-                let added = added.of::<GROUPS, VECTORS>(second);
+                added.multiply::<GROUPS, VECTORS>(second);
                 let sums = products::<GROUPS, VECTORS>(rows.depth, rows.a, panel, rows.start);
                 let full = [u16::MAX; VECTORS];
                 let [first, second] = placed.pieces;

@@ -45,17 +45,18 @@ impl Kernel for FinishRows<'_> {
                 let sums = &sums[i * stride + done..][..LANES];
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                let mut value = s.fused(sum, factors, bias);
+                let mut value = finish.add_product(s, sum, factors, bias);
                 let (float_place, byte_place) =
                     ((row + i) * width + at, (row + i) * byte_width + at);
                 match finish.residual {
                     Some(Addend::Floats(residual)) => {
                         let residual = &residual[float_place..][..n];
-                        value = s.fused(s.read(residual), s.splat(finish.unit), value);
+                        value =
+                            finish.add_product(s, s.read(residual), s.splat(finish.unit), value);
                     }
                     Some(Addend::Bytes(residual, scale)) => {
                         let bytes = read_bytes(&residual[byte_place..][..n]);
-                        value = s.fused(s.widen_bytes(bytes), s.splat(scale), value);
+                        value = finish.add_product(s, s.widen_bytes(bytes), s.splat(scale), value);
                     }
                     None => {}
                 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
 use super::wide;
-use super::{Addend, Finish, SharedOutput, read_quads, write_quads};
+use super::{Addend, Finish, Rounding, SharedOutput, read_quads, write_quads};
 use crate::activation::Activation;
 use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
@@ -257,7 +257,11 @@ impl Group<'_> {
             None => None,
         };
         let whole = self.run.len / LANES * LANES;
-        if finish.activation != Activation::Identity || whole == 0 || self.added.is_some() {
+        if finish.activation != Activation::Identity
+            || finish.rounding == Rounding::Each
+            || whole == 0
+            || self.added.is_some()
+        {
             return 0;
         }
         let start = 4 * self.quad_place();
@@ -314,7 +318,7 @@ impl Group<'_> {
                 let sums = &self.sums.0[i * SUM_ROW + column..][..LANES];
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                values[i] = s.fused(sum, factors[i], bias[i]);
+                values[i] = finish.add_product(s, sum, factors[i], bias[i]);
             }
             if let Some((sums, factors, bias)) = self.added {
                 for i in 0..TILE_ROWS {
@@ -322,7 +326,7 @@ impl Group<'_> {
                     let [factor, bias] = [factors, bias].map(|all| s.splat(all[self.channel + i]));
                     // SAFETY: 8 sums are there.
                     let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                    values[i] = s.add(values[i], s.fused(sum, factor, bias));
+                    values[i] = s.add(values[i], finish.add_product(s, sum, factor, bias));
                 }
             }
             match finish.residual {
@@ -330,14 +334,14 @@ impl Group<'_> {
                     for i in 0..count {
                         let residual = &residual[self.plane(i) + done..][..n];
                         let unit = s.splat(finish.unit);
-                        values[i] = s.fused(s.read(residual), unit, values[i]);
+                        values[i] = finish.add_product(s, s.read(residual), unit, values[i]);
                     }
                 }
                 Some(Addend::Bytes(residual, scale)) => {
                     let residual = &residual[4 * (quad_place + done)..][..4 * n];
                     let residual = s.widen_quads(read_quads(residual));
                     for i in 0..TILE_ROWS {
-                        values[i] = s.fused(residual[i], s.splat(scale), values[i]);
+                        values[i] = finish.add_product(s, residual[i], s.splat(scale), values[i]);
                     }
                 }
                 None => {}

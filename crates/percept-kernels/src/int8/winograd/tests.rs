@@ -2,7 +2,7 @@
 
 use super::weights::{largest_input, nearest, step};
 use super::*;
-use crate::int8::map_len;
+use crate::int8::{Rounding, map_len};
 use crate::testing::numbers;
 
 /// The largest sum that any input can bring at a position, with weights rounded by this step.
@@ -77,6 +77,7 @@ fn an_input_that_aligns_every_term_is_near_direct_convolution() {
         bias: None,
         residual: None,
         activation: crate::Activation::Identity,
+        rounding: Rounding::Fused,
     };
     let x: &[i8] = bytemuck::cast_slice(&x);
     let (mut got, mut expected) = (vec![0.0; 64], vec![0.0; 64]);
