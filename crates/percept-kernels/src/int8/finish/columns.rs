@@ -52,7 +52,7 @@ impl Finish<'_> {
                 s.splat(self.bias[channel + i]),
             );
             for column in 0..4 {
-                values[column][i] = self.add_product(s, values[column][i], factor, bias);
+                values[column][i] = s.fused(values[column][i], factor, bias);
             }
         }
         match self.residual {
@@ -70,7 +70,7 @@ impl Finish<'_> {
                 for column in 0..4 {
                     for i in 0..count {
                         let added = s.vector(added[column][i]);
-                        values[column][i] = self.add_product(s, added, unit, values[column][i]);
+                        values[column][i] = s.fused(added, unit, values[column][i]);
                     }
                 }
             }
@@ -85,8 +85,7 @@ impl Finish<'_> {
                 for column in 0..4 {
                     let added = s.widen_quads(added[column]);
                     for i in 0..TILE_ROWS {
-                        values[column][i] =
-                            self.add_product(s, added[i], s.splat(scale), values[column][i]);
+                        values[column][i] = s.fused(added[i], s.splat(scale), values[column][i]);
                     }
                 }
             }

@@ -197,15 +197,6 @@ impl<'a> Finish<'a> {
         }
     }
 
-    /// `a · b + c`.
-    #[inline(always)]
-    fn add_product<S: Simd>(&self, s: S, a: S::V, b: S::V, c: S::V) -> S::V {
-        match self.rounding {
-            Rounding::Fused => s.fused(a, b, c),
-            Rounding::Each => s.add(s.mul(a, b), c),
-        }
-    }
-
     /// The same, for tiles that hold the sums of a second product as well, which has this input scale, these scales and bias.
     pub(super) fn adding(
         self,
@@ -220,6 +211,15 @@ impl<'a> Finish<'a> {
             added: Some([factors, bias]),
             ..self
         }
+    }
+}
+
+/// `a · b + c`, rounded once or twice. Known when compiled: asked in the loops, it took 3 % of EfficientNet-B0's time.
+#[inline(always)]
+fn add_product<S: Simd, const FUSED: bool>(s: S, a: S::V, b: S::V, c: S::V) -> S::V {
+    match FUSED {
+        true => s.fused(a, b, c),
+        false => s.add(s.mul(a, b), c),
     }
 }
 

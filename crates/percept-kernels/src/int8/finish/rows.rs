@@ -1,6 +1,6 @@
 //! Rows of sums, as linear layers and sparse convolutions have them.
 
-use super::{Addend, Finish, SharedOutput};
+use super::{Addend, Finish, Rounding, SharedOutput, add_product};
 use crate::activation::Activation;
 use crate::int8::scale::Steps;
 use crate::isa::Kernel;
@@ -26,6 +26,16 @@ impl Kernel for FinishRows<'_> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        match self.finish.rounding {
+            Rounding::Fused => self.finish::<S, true>(s),
+            Rounding::Each => self.finish::<S, false>(s),
+        }
+    }
+}
+
+impl FinishRows<'_> {
+    #[inline(always)]
+    fn finish<S: Simd, const FUSED: bool>(self, s: S) {
         let FinishRows {
             finish,
             sums,
@@ -45,18 +55,23 @@ impl Kernel for FinishRows<'_> {
                 let sums = &sums[i * stride + done..][..LANES];
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                let mut value = finish.add_product(s, sum, factors, bias);
+                let mut value = add_product::<S, FUSED>(s, sum, factors, bias);
                 let (float_place, byte_place) =
                     ((row + i) * width + at, (row + i) * byte_width + at);
                 match finish.residual {
                     Some(Addend::Floats(residual)) => {
                         let residual = &residual[float_place..][..n];
-                        value =
-                            finish.add_product(s, s.read(residual), s.splat(finish.unit), value);
+                        value = add_product::<S, FUSED>(
+                            s,
+                            s.read(residual),
+                            s.splat(finish.unit),
+                            value,
+                        );
                     }
                     Some(Addend::Bytes(residual, scale)) => {
                         let bytes = read_bytes(&residual[byte_place..][..n]);
-                        value = finish.add_product(s, s.widen_bytes(bytes), s.splat(scale), value);
+                        value =
+                            add_product::<S, FUSED>(s, s.widen_bytes(bytes), s.splat(scale), value);
                     }
                     None => {}
                 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 #[cfg(target_arch = "x86_64")]
 use super::wide;
-use super::{Addend, Finish, Rounding, SharedOutput, read_quads, write_quads};
+use super::{Addend, Finish, Rounding, SharedOutput, add_product, read_quads, write_quads};
 use crate::activation::Activation;
 use crate::aligned::FLOATS_PER_LINE;
 use crate::conv::ConvShape;
@@ -191,7 +191,10 @@ impl Kernel for FinishTile<'_> {
             for (index, sums) in self.sums.iter().enumerate() {
                 let group = self.group(index, sums, run);
                 let done = group.finish_plain(s);
-                group.finish_from(s, done);
+                match self.finish.rounding {
+                    Rounding::Fused => group.finish_from::<S, true>(s, done),
+                    Rounding::Each => group.finish_from::<S, false>(s, done),
+                }
             }
         }
     }
@@ -304,7 +307,7 @@ impl Group<'_> {
 
     /// Finishes everything from a pixel on.
     #[inline(always)]
-    fn finish_from<S: Simd>(&self, s: S, first: usize) {
+    fn finish_from<S: Simd, const FUSED: bool>(&self, s: S, first: usize) {
         let (finish, run) = (self.finish, self.run);
         let (factors, bias) = (self.splat(s, &finish.factors), self.splat(s, &finish.bias));
         let quad_place = self.quad_place();
@@ -318,7 +321,7 @@ impl Group<'_> {
                 let sums = &self.sums.0[i * SUM_ROW + column..][..LANES];
                 // SAFETY: 8 sums are there.
                 let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                values[i] = finish.add_product(s, sum, factors[i], bias[i]);
+                values[i] = add_product::<S, FUSED>(s, sum, factors[i], bias[i]);
             }
             if let Some((sums, factors, bias)) = self.added {
                 for i in 0..TILE_ROWS {
@@ -326,7 +329,7 @@ impl Group<'_> {
                     let [factor, bias] = [factors, bias].map(|all| s.splat(all[self.channel + i]));
                     // SAFETY: 8 sums are there.
                     let sum = unsafe { s.load_integers(sums.as_ptr()) };
-                    values[i] = s.add(values[i], finish.add_product(s, sum, factor, bias));
+                    values[i] = s.add(values[i], add_product::<S, FUSED>(s, sum, factor, bias));
                 }
             }
             match finish.residual {
@@ -334,14 +337,15 @@ impl Group<'_> {
                     for i in 0..count {
                         let residual = &residual[self.plane(i) + done..][..n];
                         let unit = s.splat(finish.unit);
-                        values[i] = finish.add_product(s, s.read(residual), unit, values[i]);
+                        values[i] = add_product::<S, FUSED>(s, s.read(residual), unit, values[i]);
                     }
                 }
                 Some(Addend::Bytes(residual, scale)) => {
                     let residual = &residual[4 * (quad_place + done)..][..4 * n];
                     let residual = s.widen_quads(read_quads(residual));
                     for i in 0..TILE_ROWS {
-                        values[i] = finish.add_product(s, residual[i], s.splat(scale), values[i]);
+                        values[i] =
+                            add_product::<S, FUSED>(s, residual[i], s.splat(scale), values[i]);
                     }
                 }
                 None => {}

@@ -44,6 +44,7 @@ impl Kernel for TransformOutput<'_> {
                 let tiles = &self.places.rows[row][first / WORD_RUN * WORD_RUN..];
                 let runs = std::array::from_fn(|lane| tiles[column_of(first % WORD_RUN + lane)]);
                 let shape = &self.grid.shape;
+                // Sums by Winograd are rounded otherwise than other engines' anyway.
                 self.finish.finish_columns(
                     s,
                     self.channel,
